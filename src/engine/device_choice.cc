@@ -192,7 +192,8 @@ void EngineDevice::Measure(const ModelSpec& spec, const MemoryRequest& request,
 // The model's home knows how many kernels there are.
 void EngineDevice::Expect() {
   if (!rates_) return;
-  decode_.kernels = home_->decode_step().dispatches + home_->decode_step().copies;
+  const vulkan::Counters& step = home_->decode_step();
+  decode_.kernels = step.dispatches - step.beside + step.copies;
   const DecodeTime time = DecodeTimeOf(decode_, *rates_);
   rate_text_ = RateText(decode_, time, *rates_);
   tokens_per_second_ = 1 / time.seconds();

@@ -70,6 +70,7 @@ struct ScalarGateArgs {
   Matrix x;                       // [tokens, hidden]
   const float* weight = nullptr;  // [hidden]
   float* out = nullptr;           // [tokens]
+  bool beside = false;            // as of a product (ops/linear.h)
 };
 void ScalarGate(const OpContext& context, const ScalarGateArgs& args);
 

@@ -13,6 +13,9 @@ struct LinearArgs {
   Matrix y;                         // [rows, n]
   // Products in fp32 even where the device computes in bf16 (routers, gates).
   bool exact = false;
+  // Touches nothing that the op before writes, nor writes what that reads: a device may run both
+  // side by side.
+  bool beside = false;
 };
 void Linear(const OpContext& context, const LinearArgs& args);
 

@@ -65,6 +65,7 @@ class ModelDevice {
                                                      const ModelSpec& spec, ModelWeights& weights,
                                                      const ModelDeviceConfig& config);
 
+  vulkan::Gpu& gpu() { return *gpu_; }
   const vulkan::Gpu& gpu() const { return *gpu_; }
   std::byte* arena() const { return arena_.address(); }
   // For movers; nothing where pages do not move.

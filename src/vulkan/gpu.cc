@@ -305,7 +305,7 @@ Result<VkPipeline> GpuState::PipelineOf(const Kernel& kernel) {
   VkShaderModule module = nullptr;
   VkResult result = vkCreateShaderModule(device, &modules, nullptr, &module);
   if (result != VK_SUCCESS) return VulkanError(kernel.name, result);
-  std::array<VkSpecializationMapEntry, 6> entries;
+  std::array<VkSpecializationMapEntry, std::tuple_size_v<KernelConstants>> entries;
   for (uint32_t i = 0; i < entries.size(); ++i) entries[i] = {i, i * 4, 4};
   const VkSpecializationInfo constants{entries.size(), entries.data(), sizeof kernel.constants,
                                        kernel.constants.data()};
@@ -363,6 +363,10 @@ Result<std::unique_ptr<Gpu>> Gpu::Open(int index) {
   return std::unique_ptr<Gpu>(new Gpu(std::move(state)));
 }
 
+void Gpu::ReverseBeside(bool reverse) {
+  state_->beside_reversed = reverse;
+  for (Recorded& recorded : state_->recorded) recorded.log.clear();
+}
 void Gpu::RefuseHostAddresses() { state_->host_addresses_refused = true; }
 const DeviceFacts& Gpu::facts() const { return state_->facts; }
 const Counters& Gpu::counters() const { return state_->counters; }

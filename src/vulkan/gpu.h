@@ -66,12 +66,18 @@ class Memory {
   int64_t bytes_ = 0;
 };
 
+using KernelConstants = std::array<uint32_t, 7>;
 // A shader with the values of its specialisation constants, which are numbered from 0.
 struct Kernel {
   std::string_view name;   // for messages and traces
   std::string_view spirv;  // lives as long as the program
-  std::array<uint32_t, 6> constants = {};
+  KernelConstants constants = {};
 };
+
+// kBeside: it and the kernel before touch nothing that the other writes, and so with those that the
+// kernel before is beside. The device may run them in any order. Where the command before is no
+// kernel, as kAfter.
+enum class Turn : uint8_t { kAfter, kBeside };
 
 struct Groups {
   int64_t x = 1, y = 1, z = 1;
@@ -85,6 +91,7 @@ struct Counters {
   int64_t submissions = 0;
   int64_t waits = 0;
   int64_t dispatches = 0;
+  int64_t beside = 0;  // of them, those beside the one before
   int64_t copies = 0;  // and fills
   int64_t writes = 0;  // of what the host has
 };
@@ -109,6 +116,8 @@ class Gpu {
   // For tests: a kernel whose arguments name the host's memory ends the program. Software devices
   // share the host's addresses, so kernels run on them which fail on hardware.
   void RefuseHostAddresses();
+  // For tests: kernels beside each other run in reverse order.
+  void ReverseBeside(bool reverse);
   // Copies to device memory and waits; before the first step.
   Status Upload(std::span<const std::byte> from, std::byte* to);
 
@@ -145,10 +154,11 @@ class Recorder {
 
   const DeviceFacts& facts() const;
   template <class Arguments>
-  void Run(const Kernel& kernel, const Arguments& arguments, Groups groups) {
+  void Run(const Kernel& kernel, const Arguments& arguments, Groups groups,
+           Turn turn = Turn::kAfter) {
     static_assert(std::is_trivially_copyable_v<Arguments>);
     static_assert(sizeof(Arguments) <= kArgumentBytesMax);
-    Dispatch(kernel, std::as_bytes(std::span(&arguments, 1)), groups);
+    Dispatch(kernel, std::as_bytes(std::span(&arguments, 1)), groups, turn);
   }
   // Up to 64 KiB, a multiple of 4, which are read now.
   void Write(std::span<const std::byte> from, std::byte* to);
@@ -174,16 +184,18 @@ class Recorder {
   void RefuseHostAddresses(const Kernel& kernel, std::span<const std::byte> arguments) const;
   void WriteMark(std::string_view name);
   Status TakeTimes(int64_t submitted_ns);
-  void Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups);
+  void Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups,
+                Turn turn);
   void Close();
   void Submit(bool last);
   void RunHostWork();
 
   GpuState& gpu_;
   Counters* counted_ = nullptr;
-  bool recording_ = false;    // something was recorded since the last Finish
-  HostWork* work_ = nullptr;  // of the last submission
-  int64_t submitted_ns_ = 0;  // the first since the last Finish; 0: none, or not timed
+  bool after_kernel_ = false;  // the last command is one, in the commands that are logged
+  bool recording_ = false;     // something was recorded since the last Finish
+  HostWork* work_ = nullptr;   // of the last submission
+  int64_t submitted_ns_ = 0;   // the first since the last Finish; 0: none, or not timed
   bool timing_ = false;
   std::vector<TimedCommands> timed_;
   std::vector<uint64_t> ticks_;

@@ -22,7 +22,7 @@ inline constexpr uint32_t kNoFamily = ~0u;
 // Of queues that compute.
 uint32_t ComputeFamily(VkPhysicalDevice device);
 
-using KernelKey = std::pair<const char*, std::array<uint32_t, 6>>;
+using KernelKey = std::pair<const char*, KernelConstants>;
 
 struct Allocation {
   VkBuffer buffer = nullptr;
@@ -64,6 +64,7 @@ struct GpuState {
   std::map<std::byte*, Allocation> allocations;  // by their addresses
   int64_t allocated_bytes = 0;
   bool host_addresses_refused = false;
+  bool beside_reversed = false;
   Memory staging;
 
   ~GpuState();

@@ -39,7 +39,7 @@ enum class Kind : uint32_t { kDispatch, kWrite, kCopy, kZero, kBeginTiming, kTim
 struct Command {
   Kind kind = Kind::kDispatch;
   uint32_t groups[3] = {};
-  uint32_t data_bytes = 0, unused = 0;
+  uint32_t data_bytes = 0, beside = 0;  // 1: no barrier before it
   VkPipeline pipeline = nullptr;
   VkBuffer from = nullptr, to = nullptr;
   uint64_t from_at = 0, to_at = 0, bytes = 0;  // kTime: `bytes` is its number
@@ -66,7 +66,7 @@ void RecordCommand(const GpuState& gpu, VkCommandBuffer buffer, const Command& c
                         static_cast<uint32_t>(command.bytes));
     return;
   }
-  Order(buffer);
+  if (command.beside == 0) Order(buffer);
   switch (command.kind) {
     case Kind::kDispatch:
       vkCmdBindPipeline(buffer, VK_PIPELINE_BIND_POINT_COMPUTE, command.pipeline);
@@ -87,6 +87,20 @@ void RecordCommand(const GpuState& gpu, VkCommandBuffer buffer, const Command& c
   }
 }
 
+struct Logged {
+  Command command;
+  const std::byte* data = nullptr;
+};
+// Commands that are beside each other, behind one barrier.
+void RecordTogether(const GpuState& gpu, VkCommandBuffer buffer, std::vector<Logged>& together) {
+  if (gpu.beside_reversed && together.size() > 1) {
+    std::ranges::reverse(together);
+    std::swap(together.front().command.beside, together.back().command.beside);
+  }
+  for (const Logged& one : together) RecordCommand(gpu, buffer, one.command, one.data);
+  together.clear();
+}
+
 // The log's commands into a command buffer.
 VkResult Record(const GpuState& gpu, Recorded& recorded) {
   const VkCommandBuffer buffer = recorded.buffer;
@@ -94,12 +108,16 @@ VkResult Record(const GpuState& gpu, Recorded& recorded) {
   recorded.log = gpu.log;
   const VkResult result = vkBeginCommandBuffer(buffer, &begin);
   if (result != VK_SUCCESS) return result;
+  std::vector<Logged> together;
   for (size_t at = 0; at < recorded.log.size();) {
-    Command command;
-    std::memcpy(static_cast<void*>(&command), recorded.log.data() + at, sizeof command);
-    RecordCommand(gpu, buffer, command, recorded.log.data() + at + sizeof command);
-    at += sizeof command + command.data_bytes;
+    Logged next;
+    std::memcpy(static_cast<void*>(&next.command), recorded.log.data() + at, sizeof next.command);
+    next.data = recorded.log.data() + at + sizeof next.command;
+    at += sizeof next.command + next.command.data_bytes;
+    if (next.command.beside == 0) RecordTogether(gpu, buffer, together);
+    together.push_back(next);
   }
+  RecordTogether(gpu, buffer, together);
   // The host reads what it may see of what they wrote.
   const VkMemoryBarrier barrier{
       .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
@@ -153,6 +171,7 @@ bool Recorder::Begin() {
 }
 
 bool Recorder::Adds(int64_t Counters::* count) {
+  if (count != &Counters::dispatches) after_kernel_ = false;
   if (counted_ == nullptr && !Begin()) return false;
   Counters& counters = counted_ != nullptr ? *counted_ : gpu_.counters;
   ++(counters.*count);
@@ -161,8 +180,12 @@ bool Recorder::Adds(int64_t Counters::* count) {
 
 const DeviceFacts& Recorder::facts() const { return gpu_.facts; }
 
-void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups) {
-  if (groups.x == 0 || groups.y == 0 || groups.z == 0) return;
+void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> arguments, Groups groups,
+                        Turn turn) {
+  const bool some = groups.x > 0 && groups.y > 0 && groups.z > 0;
+  const bool beside = std::exchange(after_kernel_, some) && turn == Turn::kBeside;
+  if (!some) return;
+  if (beside) ++(counted_ != nullptr ? *counted_ : gpu_.counters).beside;
   if (!Adds(&Counters::dispatches)) return;
   const Result<VkPipeline> pipeline = gpu_.PipelineOf(kernel);
   if (!pipeline) {
@@ -174,6 +197,7 @@ void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> argumen
       {.kind = Kind::kDispatch,
        .groups = {static_cast<uint32_t>(groups.x), static_cast<uint32_t>(groups.y),
                   static_cast<uint32_t>(groups.z)},
+       .beside = beside ? 1u : 0u,
        .pipeline = *pipeline},
       arguments);
 }
@@ -205,7 +229,7 @@ void Recorder::Zero(std::byte* to, int64_t bytes) {
 
 // Ends the commands that are logged, in `commands`.
 void Recorder::Close() {
-  gpu_.logging = false;
+  gpu_.logging = after_kernel_ = false;
   const auto same = std::ranges::find_if(gpu_.recorded, [&](const Recorded& recorded) {
     return recorded.step != gpu_.step && !recorded.log.empty() && recorded.log == gpu_.log;
   });

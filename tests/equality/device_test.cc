@@ -47,6 +47,23 @@ TEST_P(VulkanModel, AgreesWithTheCpu) {
   }
 }
 
+// What one kernel needs of another, no kernel beside it may have to do: a device chooses the order.
+TEST_P(VulkanModel, KernelsBesideEachOtherMayRunInAnyOrder) {
+  Machine& machine = OnDevice();
+  std::vector<Answer> answers;
+  for (const bool reversed : {false, true}) {
+    machine.home()->gpu().ReverseBeside(reversed);
+    Engine run(machine, machine.config());
+    Request request = MakeRequest(kTarget, Tokens(5, 100), 8);
+    request.prompt_logprobs = request.logprobs = 3;
+    answers.push_back(run.Ask(request));
+  }
+  machine.home()->gpu().ReverseBeside(false);
+  ASSERT_TRUE(answers[0].error.empty()) << answers[0].error;
+  EXPECT_EQ(answers[0].tokens.size(), 8u);
+  ExpectSame(answers[1], answers[0]);
+}
+
 // Of more rows than there are logits in memory at once, chosen in every way; one by the host.
 TEST_P(VulkanModel, ADecodeStepIsASubmissionAndOneForEachHandOverAndAllocatesNothing) {
   Machine& machine = OnDevice();

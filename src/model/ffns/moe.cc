@@ -86,10 +86,11 @@ Routed RouteTokens(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& 
 }
 
 // The factor of each token's shared expert; null: 1.
-float* SharedWeight(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Matrix x) {
+float* SharedWeight(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Matrix x,
+                    bool beside) {
   if (!f.shared_gate) return nullptr;
   float* weight = c.op.workspace->Take<float>(x.rows);
-  ops::ScalarGate(c.op, {.x = x, .weight = w.shared_gate.vector, .out = weight});
+  ops::ScalarGate(c.op, {.x = x, .weight = w.shared_gate.vector, .out = weight, .beside = beside});
   return weight;
 }
 
@@ -110,8 +111,8 @@ void AddShared(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, M
   }
   ops::Swiglu(c.op, {.gate_up = gate_up, .out = hidden, .limit = f.shared_limit});
   ops::DividedLinear(c.op, {.x = hidden, .w = &w.shared_down.matrix, .y = shared});
-  ops::AddRows(c.op,
-               {.rows = shared, .weights = SharedWeight(f, w, c, x), .add = true, .out = out});
+  ops::AddRows(
+      c.op, {.rows = shared, .weights = SharedWeight(f, w, c, x, false), .add = true, .out = out});
 }
 
 }  // namespace
@@ -199,7 +200,7 @@ void Forward(const MoeFfn& f, const MoeFfnWeights& w, const LayerContext& c, Mat
                       .top_k = f.top_k,
                       .shared_gate_up = shared ? &w.shared_gate_up.matrix : nullptr,
                       .shared_down = shared ? &w.shared_down.matrix : nullptr,
-                      .shared_weight = SharedWeight(f, w, c, x),
+                      .shared_weight = SharedWeight(f, w, c, x, true),
                       .limit = f.limit,
                       .shared_limit = f.shared_limit,
                       .out = out});

@@ -86,7 +86,9 @@ void Forward(const LinearAttention& m, const LinearAttentionWeights& w, const La
   Matrix gates = ws.TakeMatrix(x.rows, rows.gates());
   Matrix mixed = ws.TakeMatrix(x.rows, rows.value);
   ops::Linear(c.op, {.x = x, .w = &w.in.matrix, .y = in});
-  if (rows.gates() > 0) ops::Linear(c.op, {.x = x, .w = &w.gates.matrix, .y = gates});
+  if (rows.gates() > 0) {
+    ops::Linear(c.op, {.x = x, .w = &w.gates.matrix, .y = gates, .beside = true});
+  }
   Matrix qkv = in.columns(0, rows.conv);
   if (m.conv_width > 1) {
     qkv = ws.TakeMatrix(x.rows, rows.conv);

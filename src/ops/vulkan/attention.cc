@@ -285,7 +285,7 @@ class AttentionRuns {
   }
 
   // `width`: channels of a chunk of values.
-  std::array<uint32_t, 6> Constants(int64_t width) const {
+  vulkan::KernelConstants Constants(int64_t width) const {
     return {0, TypeOf(a_.shape), static_cast<uint32_t>(CeilDiv(a_.shape.out_dim(), width))};
   }
 

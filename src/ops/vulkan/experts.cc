@@ -1,6 +1,8 @@
 // Mixtures of experts: on the device as a whole, or with the routed ones on the host, to which
 // their inputs are handed over.
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "ops/vulkan/candidates.h"
 #include "ops/vulkan/handed_experts.h"
@@ -45,17 +47,17 @@ struct ExpertsScratch {
     begins = TakeInts(ExpertsOf(a));
     tiles = TakeInts(1 + 3 * pairs);
     codes = next_;
-    int64_t most = std::max(GemmScratch(tokens, *a.gate_up), GemmScratch(pairs, *a.down));
+    next_ += std::max(GemmScratch(tokens, *a.gate_up), GemmScratch(pairs, *a.down));
+    shared_codes = next_;
     if (a.shared_down) {
-      most = std::max(
-          {most, GemmScratch(tokens, *a.shared_gate_up), GemmScratch(tokens, *a.shared_down)});
+      next_ +=
+          std::max(GemmScratch(tokens, *a.shared_gate_up), GemmScratch(tokens, *a.shared_down));
     }
-    next_ += most;
     bytes = next_ - memory;
   }
   Matrix gate_up, hidden, rows, shared_gate_up, shared_hidden, shared_rows;
   int32_t *order = nullptr, *begins = nullptr, *tiles = nullptr;
-  std::byte* codes = nullptr;
+  std::byte *codes = nullptr, *shared_codes = nullptr;
   int64_t bytes = 0;
 
  private:
@@ -84,19 +86,58 @@ int64_t ExpertsBytes(const OpContext&, const ExpertsArgs& a) {
   return ExpertsScratch(a, nullptr).bytes;
 }
 
-// out = the shared expert, or + it.
-void RunShared(const OpContext& context, const ExpertsArgs& a, const ExpertsScratch& s, bool add) {
+// A gated unit: the routed experts, or the shared one.
+struct Unit {
+  Gemm gate_up;
+  Matrix hidden;
+  float limit = 0.0f;
+  Gemm down;
+  Added sum;
+  std::byte* codes = nullptr;
+};
+
+// out = the sum of the units, which run beside each other; their sums are added in their order.
+void RunUnits(const OpContext& context, std::span<Unit> units) {
+  const auto quantise = [&](Gemm Unit::* product) {
+    Turn turn = Turn::kAfter;
+    for (Unit& unit : units) {
+      Gemm gemm = unit.*product;
+      gemm.turn = turn;
+      if (RunQuantise(context, gemm, unit.codes)) turn = Turn::kBeside;
+    }
+  };
+  const auto multiply = [&](Gemm Unit::* product) {
+    for (Unit& unit : units) {
+      Gemm gemm = unit.*product;
+      gemm.turn = &unit == units.data() ? Turn::kAfter : Turn::kBeside;
+      RunProduct(context, gemm, unit.codes);
+    }
+  };
+  quantise(&Unit::gate_up);
+  multiply(&Unit::gate_up);
+  for (const Unit& unit : units) {
+    RunGatedUnit(context, unit.gate_up.y, unit.hidden, unit.limit,
+                 &unit == units.data() ? Turn::kAfter : Turn::kBeside);
+  }
+  quantise(&Unit::down);
+  multiply(&Unit::down);
+  for (const Unit& unit : units) RunAdd(context, unit.sum);
+}
+
+Unit SharedUnit(const ExpertsArgs& a, const ExpertsScratch& s) {
   const int64_t tokens = a.x.rows;
-  const Matrix shared_gate_up = s.shared_gate_up.first_rows(tokens);
-  const Matrix shared_hidden = s.shared_hidden.first_rows(tokens);
-  const Matrix shared_rows = s.shared_rows.first_rows(tokens);
-  RunGemm(
-      context,
-      {.x = a.x, .w = a.shared_gate_up, .y = shared_gate_up, .z = 2, .z_step = a.shared_down->k},
-      s.codes);
-  RunGatedUnit(context, shared_gate_up, shared_hidden, a.shared_limit);
-  RunGemm(context, {.x = shared_hidden, .w = a.shared_down, .y = shared_rows}, s.codes);
-  RunAdd(context, {.rows = shared_rows, .weights = a.shared_weight, .add = add, .out = a.out});
+  const Matrix hidden = s.shared_hidden.first_rows(tokens);
+  const Matrix rows = s.shared_rows.first_rows(tokens);
+  return {.gate_up = {.x = a.x,
+                      .w = a.shared_gate_up,
+                      .y = s.shared_gate_up.first_rows(tokens),
+                      .z = 2,
+                      .z_step = a.shared_down->k},
+          .hidden = hidden,
+          .limit = a.shared_limit,
+          .down = {.x = hidden, .w = a.shared_down, .y = rows},
+          .sum = {.rows = rows, .weights = a.shared_weight, .add = a.top_k > 0, .out = a.out},
+          .codes = s.shared_codes};
 }
 
 // The rows of each expert, in tiles.
@@ -116,28 +157,29 @@ Tiles SortRows(const OpContext& context, const ExpertsArgs& a, const ExpertsScra
   return {s.tiles, s.order, MostTiles(a, height), height};
 }
 
+Unit RoutedUnit(const ExpertsArgs& a, const ExpertsScratch& s, const Tiles& tiles) {
+  const int64_t pairs = a.x.rows * a.top_k;
+  const Matrix hidden = s.hidden.first_rows(pairs), rows = s.rows.first_rows(pairs);
+  return {.gate_up = {.x = a.x,
+                      .w = a.gate_up,
+                      .y = s.gate_up.first_rows(pairs),
+                      .ids = a.ids,
+                      .tiles = tiles,
+                      .x_divisor = a.top_k,
+                      .id_step = 2,
+                      .z = 2,
+                      .z_step = a.down->k},
+          .hidden = hidden,
+          .limit = a.limit,
+          .down = {.x = hidden, .w = a.down, .y = rows, .ids = a.ids, .tiles = tiles, .id_step = 1},
+          .sum = {.rows = rows, .weights = a.weights, .k = a.top_k, .out = a.out},
+          .codes = s.codes};
+}
+
 void RunSome(const OpContext& context, const ExpertsArgs& a, const ExpertsScratch& s) {
-  const Tiles tiles = SortRows(context, a, s);
-  const int64_t tokens = a.x.rows, pairs = tokens * a.top_k, width = a.down->k;
-  const Matrix gate_up = s.gate_up.first_rows(pairs), hidden = s.hidden.first_rows(pairs);
-  const Matrix rows = s.rows.first_rows(pairs);
-  RunGemm(context,
-          {.x = a.x,
-           .w = a.gate_up,
-           .y = gate_up,
-           .ids = a.ids,
-           .tiles = tiles,
-           .x_divisor = a.top_k,
-           .id_step = 2,
-           .z = 2,
-           .z_step = width},
-          s.codes);
-  RunGatedUnit(context, gate_up, hidden, a.limit);
-  RunGemm(context,
-          {.x = hidden, .w = a.down, .y = rows, .ids = a.ids, .tiles = tiles, .id_step = 1},
-          s.codes);
-  RunAdd(context, {.rows = rows, .weights = a.weights, .k = a.top_k, .out = a.out});
-  if (a.shared_down != nullptr) RunShared(context, a, s, true);
+  std::vector<Unit> units = {RoutedUnit(a, s, SortRows(context, a, s))};
+  if (a.shared_down != nullptr) units.push_back(SharedUnit(a, s));
+  RunUnits(context, units);
 }
 // The tokens in pieces that scratch has room for.
 template <class Run>
@@ -190,7 +232,10 @@ void HandOverExperts(const OpContext& context, const ExpertsArgs& args) {
   context.handed->Begin(context, args);
   if (shared) {
     const ExpertsScratch s(beside, memory);
-    ForPieces(beside, [&](const ExpertsArgs& a) { RunShared(context, a, s, false); });
+    ForPieces(beside, [&](const ExpertsArgs& a) {
+      Unit unit = SharedUnit(a, s);
+      RunUnits(context, std::span(&unit, 1));
+    });
     context.recorder->Mark("shared expert");
   }
   context.handed->End(context, args, shared);

@@ -27,6 +27,7 @@ namespace ops::gpu {
 
 using vulkan::Groups;
 using vulkan::Kernel;
+using vulkan::Turn;
 
 inline uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 inline int32_t Int(int64_t value) { return static_cast<int32_t>(value); }
@@ -35,9 +36,13 @@ inline int32_t Int(int64_t value) { return static_cast<int32_t>(value); }
 inline constexpr int64_t kThreads = 64;
 
 // A format as constants of shaders/weights.glsl; nothing: kernels cannot read it.
-std::optional<std::array<uint32_t, 6>> FormatConstants(WeightFormat format);
+std::optional<vulkan::KernelConstants> FormatConstants(WeightFormat format);
 // nullptr, or why kernels cannot read these weights.
 const char* CannotRead(WeightFormat format);
+
+// Invocations for a wide row, where 64 are the least: as many as keep all its loads in flight. On a
+// software device they would run one after another.
+uint32_t WideInvocations(const vulkan::DeviceFacts& facts, int64_t cols);
 
 template <class Args>
 const char* Accepts(const Device&, const Args&) {
@@ -69,13 +74,20 @@ struct Gemm {
   int64_t x_divisor = 1, id_step = 0, z = 1, z_step = 0, x_step = 0;
   Matrix gate = {};    // [rows, z] or empty
   int64_t height = 0;  // rows of a workgroup, one of kGemmHeights; 0: what suits
+  int64_t pieces = 0;  // of a sum, 16, 32 or 64; 0: what suits
+  Turn turn = Turn::kAfter;
 };
 inline constexpr int64_t kGemmHeights[] = {1, 4, 8, 32, 64};
 // Of the codes of so many rows of x, where weights are integers; with x_step `z` of them each.
 int64_t GemmScratch(int64_t x_rows, const PackedMatrix& w);
 void RunGemm(const OpContext& context, const Gemm& gemm, std::byte* scratch);
+// The two parts of it: x as integers, in scratch, and whether weights are such that it is needed;
+// then the product.
+bool RunQuantise(const OpContext& context, const Gemm& gemm, std::byte* scratch);
+void RunProduct(const OpContext& context, const Gemm& gemm, const std::byte* scratch);
 
-void RunGatedUnit(const OpContext& context, Matrix gate_up, Matrix out, float limit);
+void RunGatedUnit(const OpContext& context, Matrix gate_up, Matrix out, float limit,
+                  Turn turn = Turn::kAfter);
 struct Added {
   Matrix rows;
   const int32_t* at = nullptr;

@@ -13,12 +13,12 @@ namespace braid::ops::gpu {
 namespace {
 
 // The numbers, sizes and values of a grouped format (weights.glsl).
-std::array<uint32_t, 6> GroupedConstants(const GroupedFormat& f) {
+vulkan::KernelConstants GroupedConstants(const GroupedFormat& f) {
   const auto bits = [](int64_t value) { return static_cast<uint32_t>(value); };
   const auto log2 = [](int64_t n) {
     return static_cast<uint32_t>(std::bit_width(static_cast<uint64_t>(n)) - 1);
   };
-  std::array<uint32_t, 6> constants = {5u | bits(f.bits) << 8 | bits(f.centre) << 12 |
+  vulkan::KernelConstants constants = {5u | bits(f.bits) << 8 | bits(f.centre) << 12 |
                                        (log2(f.block) - 6) << 20 | (log2(f.group) - 4) << 22 |
                                        (f.divides ? 1u << 23 : 0u) | (f.values ? 1u << 24 : 0u)};
   for (size_t i = 0; i < kNumbers; ++i) {
@@ -34,7 +34,7 @@ std::array<uint32_t, 6> GroupedConstants(const GroupedFormat& f) {
 
 }  // namespace
 
-std::optional<std::array<uint32_t, 6>> FormatConstants(WeightFormat format) {
+std::optional<vulkan::KernelConstants> FormatConstants(WeightFormat format) {
   switch (format) {
     case WeightFormat::kF32:
       return {{0}};
@@ -68,26 +68,37 @@ int64_t GemmScratch(int64_t x_rows, const PackedMatrix& w) {
 
 namespace {
 
-// x as integers, in scratch: codes, then a scale per row. Returns where the scales are.
-uint64_t RunQuantise(const OpContext& context, const Gemm& p, std::byte* scratch) {
+// Codes of x, then a scale per row.
+struct Codes {
+  int64_t parts, depth;
+  uint64_t codes, scales;
+};
+Codes CodesOf(const Gemm& p, const std::byte* scratch) {
   const int64_t parts = p.x_step > 0 ? p.z : 1, depth = p.w->depth();
-  struct {
-    uint64_t x, codes, scales;
-    int32_t cols, depth, stride, x_step;
-  } const a{
-      Address(p.x.data), Address(scratch), Address(scratch + RoundUp(parts * p.x.rows * depth, 64)),
-      Int(p.w->k),       Int(depth),       Int(p.x.stride),
-      Int(p.x_step)};
-  context.recorder->Run(Kernel{"quantise", kShaderQuantise}, a, {parts, p.x.rows});
-  return a.scales;
+  return {parts, depth, Address(scratch),
+          Address(scratch) + static_cast<uint64_t>(RoundUp(parts * p.x.rows * depth, 64))};
 }
 
 }  // namespace
 
+bool RunQuantise(const OpContext& context, const Gemm& p, std::byte* scratch) {
+  if (!RowOf(p.w->format).integers) return false;
+  const Codes codes = CodesOf(p, scratch);
+  struct {
+    uint64_t x, codes, scales;
+    int32_t cols, depth, stride, x_step;
+  } const a{Address(p.x.data), codes.codes,     codes.scales, Int(p.w->k),
+            Int(codes.depth),  Int(p.x.stride), Int(p.x_step)};
+  const uint32_t invocations = WideInvocations(context.recorder->facts(), p.w->k);
+  context.recorder->Run(Kernel{"quantise", kShaderQuantise, {invocations}}, a,
+                        {codes.parts, p.x.rows}, p.turn);
+  return true;
+}
+
 namespace {
 
 // The kernel whose workgroups have `height` rows; for those of a tile four panels too.
-Kernel KernelOf(int64_t height, const std::array<uint32_t, 6>& format) {
+Kernel KernelOf(int64_t height, const vulkan::KernelConstants& format) {
   switch (height) {
     case 1:
       return {"linear", kShaderLinear1, format};
@@ -116,6 +127,20 @@ int64_t HeightFor(const Gemm& p) {
   return rows <= 4 ? 4 : 8;
 }
 
+// Pieces of a sum, which run side by side: as many as give the device work, of a unit or more. The
+// device and the matrix alone say how many, so that all kernels add in one order.
+int64_t PiecesFor(const vulkan::DeviceFacts& facts, const Gemm& p) {
+  constexpr int64_t kLeast = 16, kMost = 64, kUnit = 32, kInvocations = 1 << 17;
+  if (p.pieces > 0) return p.pieces;
+  int64_t pieces = kLeast;
+  // A software device runs them one after another.
+  while (facts.kind != "software" && pieces < kMost && 8 * pieces <= facts.invocations_max &&
+         2 * pieces * kUnit <= p.w->k && 8 * pieces * p.w->panels() <= kInvocations) {
+    pieces *= 2;
+  }
+  return pieces;
+}
+
 // X_READS of product.glsl.
 uint32_t ReadsOf(const Gemm& p) {
   const bool aligned = Address(p.x.data) % 16 == 0 && p.x.stride % 4 == 0 && p.x_step % 4 == 0;
@@ -125,10 +150,10 @@ uint32_t ReadsOf(const Gemm& p) {
 
 }  // namespace
 
-void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
+void RunProduct(const OpContext& context, const Gemm& p, const std::byte* scratch) {
   const PackedMatrix& w = *p.w;
   const bool integers = RowOf(w.format).integers;
-  const uint64_t scales = integers ? RunQuantise(context, p, scratch) : 0;
+  const uint64_t scales = integers ? CodesOf(p, scratch).scales : 0;
   struct {
     uint64_t x, scales, w, y, ids, gate, tiles, order, panel_bytes, matrix_bytes;
     int32_t rows, n, k, depth, x_stride, y_stride, x_divisor, id_step, z_step, x_step, gate_stride;
@@ -154,13 +179,20 @@ void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
             Int(p.z_step),
             Int(p.x_step),
             Int(p.gate.stride)};
-  std::array<uint32_t, 6> format = *FormatConstants(w.format);
+  vulkan::KernelConstants format = *FormatConstants(w.format);
   if (!integers) format[1] = ReadsOf(p);
   if (context.recorder->facts().fast_dots) format[0] |= 1u << 25;  // DOTS of product.glsl
+  format[6] = static_cast<uint32_t>(PiecesFor(context.recorder->facts(), p));
   const int64_t height = HeightFor(p);
   const int64_t across = IsTile(height) ? CeilDiv(w.panels(), 4) : w.panels();
   const int64_t down = p.tiles.list != nullptr ? p.tiles.most : CeilDiv(p.y.rows, height);
-  context.recorder->Run(KernelOf(height, format), a, {across, down, p.z});
+  context.recorder->Run(KernelOf(height, format), a, {across, down, p.z}, p.turn);
+}
+
+void RunGemm(const OpContext& context, const Gemm& p, std::byte* scratch) {
+  Gemm product = p;
+  if (RunQuantise(context, p, scratch)) product.turn = Turn::kAfter;
+  RunProduct(context, product, scratch);
 }
 
 namespace {
@@ -172,7 +204,11 @@ int64_t LinearScratch(const OpContext&, const LinearArgs& args) {
   return GemmScratch(args.x.rows, *args.w);
 }
 void RunLinear(const OpContext& context, const LinearArgs& args, std::byte* scratch) {
-  RunGemm(context, {.x = args.x, .w = args.w, .y = args.y}, scratch);
+  // Scratch may be that of the op before.
+  const bool beside = args.beside && !RowOf(args.w->format).integers;
+  RunGemm(context,
+          {.x = args.x, .w = args.w, .y = args.y, .turn = beside ? Turn::kBeside : Turn::kAfter},
+          scratch);
 }
 
 const char* HeadLinearWhyNot(const Device&, const HeadLinearArgs& args) {

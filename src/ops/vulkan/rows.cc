@@ -5,15 +5,25 @@
 
 namespace braid::ops::gpu {
 
-void RunGatedUnit(const OpContext& context, Matrix gate_up, Matrix out, float limit) {
+uint32_t WideInvocations(const vulkan::DeviceFacts& facts, int64_t cols) {
+  constexpr int64_t kColumns = 4;  // of an invocation
+  uint32_t invocations = kThreads;
+  while (facts.kind != "software" && invocations < 512 && invocations * kColumns < cols &&
+         invocations * 2 <= static_cast<uint32_t>(facts.invocations_max)) {
+    invocations *= 2;
+  }
+  return invocations;
+}
+
+void RunGatedUnit(const OpContext& context, Matrix gate_up, Matrix out, float limit, Turn turn) {
   struct {
     uint64_t gate_up, out;
     int32_t cols, in_stride, out_stride;
     float limit;
   } const a{Address(gate_up.data), Address(out.data), Int(out.cols),
             Int(gate_up.stride),   Int(out.stride),   limit};
-  context.recorder->Run(Kernel{"swiglu", kShaderSwiglu}, a,
-                        {CeilDiv(out.cols, kThreads), out.rows});
+  context.recorder->Run(Kernel{"swiglu", kShaderSwiglu}, a, {CeilDiv(out.cols, kThreads), out.rows},
+                        turn);
 }
 
 void RunAdd(const OpContext& context, const Added& added) {
@@ -45,18 +55,6 @@ void RunEmbed(const OpContext& context, const EmbedArgs& args, std::byte*) {
                         {CeilDiv(args.out.cols, kThreads), args.out.rows});
 }
 
-// A wide row has as many invocations as keep all its loads in flight; on a software device they
-// would run one after another.
-uint32_t NormInvocations(const vulkan::DeviceFacts& facts, int64_t cols) {
-  constexpr int64_t kColumns = 4;  // of an invocation, rms_norm.comp
-  uint32_t invocations = kThreads;
-  while (facts.kind != "software" && invocations < 512 && invocations * kColumns < cols &&
-         invocations * 2 <= static_cast<uint32_t>(facts.invocations_max)) {
-    invocations *= 2;
-  }
-  return invocations;
-}
-
 void RunRmsNorm(const OpContext& context, const RmsNormArgs& args, std::byte*) {
   struct {
     uint64_t x, delta, weight, out;
@@ -67,7 +65,7 @@ void RunRmsNorm(const OpContext& context, const RmsNormArgs& args, std::byte*) {
             Int(args.x.cols),       Int(args.x.stride),
             Int(args.delta.stride), Int(args.out.stride),
             args.weight_offset,     args.eps};
-  const uint32_t invocations = NormInvocations(context.recorder->facts(), args.x.cols);
+  const uint32_t invocations = WideInvocations(context.recorder->facts(), args.x.cols);
   context.recorder->Run(Kernel{"rms_norm", kShaderRmsNorm, {invocations}}, a, {args.x.rows});
 }
 
@@ -102,7 +100,8 @@ void RunScalarGate(const OpContext& context, const ScalarGateArgs& args, std::by
     int32_t cols, stride;
   } const a{Address(args.x.data), Address(args.weight), Address(args.out), Int(args.x.cols),
             Int(args.x.stride)};
-  context.recorder->Run(Kernel{"scalar_gate", kShaderScalarGate}, a, {args.x.rows});
+  context.recorder->Run(Kernel{"scalar_gate", kShaderScalarGate}, a, {args.x.rows},
+                        args.beside ? Turn::kBeside : Turn::kAfter);
 }
 
 void RunAddRows(const OpContext& context, const AddRowsArgs& args, std::byte*) {

@@ -71,33 +71,38 @@ struct HeightArgs {
   Matrix x;
   const PackedMatrix* w = nullptr;
   Matrix y;
-  int64_t height = 0;
+  int64_t height = 0, pieces = 0;
 };
 void RunHeight(const OpContext& context, const HeightArgs& a) {
   WorkspaceScope scope(*context.workspace);
   std::byte* codes = context.workspace->Take<std::byte>(gpu::GemmScratch(a.x.rows, *a.w));
-  gpu::RunGemm(context, {.x = a.x, .w = a.w, .y = a.y, .height = a.height}, codes);
+  gpu::RunGemm(context, {.x = a.x, .w = a.w, .y = a.y, .height = a.height, .pieces = a.pieces},
+               codes);
 }
 
 TEST_F(Vulkan, EveryKernelGivesARowTheSameBits) {
   // Rows and outputs one below, at and above a tile; columns of part of a unit, of fewer pieces
   // than there are, and of pieces of several units.
-  const std::tuple<int64_t, int64_t, int64_t> sizes[] = {
-      {65, 65, 1090}, {31, 64, 96}, {33, 129, 35}};
+  using Size = std::array<int64_t, 4>;
+  const Size sizes[] = {
+      {65, 65, 1090, 16}, {31, 64, 96, 16}, {33, 129, 35, 16}, {9, 65, 999, 32}, {9, 65, 2100, 64}};
   // Of each kind of planes, groups, bases and codes one.
   for (WeightFormat format :
        {WeightFormat::kF32, WeightFormat::kBF16, WeightFormat::kF8, WeightFormat::kI8,
         WeightFormat::kQ8_0, WeightFormat::kI4, WeightFormat::kQ6KM, WeightFormat::kQ5_1,
         WeightFormat::kQ8KM, WeightFormat::kIQ4XS, WeightFormat::kNvfp4D, WeightFormat::kQ3K}) {
-    for (const auto& [rows, n, k] : sizes) {
+    for (const auto& [rows, n, k, pieces] : sizes) {
+      // Of each kind of sums one.
+      const bool one = format == WeightFormat::kF32 || format == WeightFormat::kI8;
+      if (pieces > 16 && !one && format != WeightFormat::kQ6KM) continue;
       Rng rng(static_cast<uint64_t>(n));
       OwnedWeights w(rng, format, 1, n, k);
       OwnedMatrix x(rng, rows, k), expected(rows, n), first(rows, n), y(rows, n);
       Linear(base_.context, {.x = x.view, .w = &w.matrix, .y = expected.view});
       for (int64_t height : gpu::kGemmHeights) {
         OwnedMatrix& got = height == gpu::kGemmHeights[0] ? first : y;
-        HeightArgs args{device().In(x.view), device().In(&w.matrix), device().Out(got.view),
-                        height};
+        HeightArgs args{device().In(x.view), device().In(&w.matrix), device().Out(got.view), height,
+                        pieces};
         device().Run(RunHeight, args);
         EXPECT_LT(RelativeError(got.view, expected.view), 1e-5)
             << NameOf(format) << " " << height << " of " << rows << "x" << n << "x" << k;
@@ -243,10 +248,16 @@ TEST_F(Vulkan, RoutersChooseTheReferencesExperts) {
 void ExpectExperts(TestDevice& device, const TestContext& base, const ExpertsCase& c) {
   Mixture mixture(c);
   OwnedMatrix expected(c.tokens, c.hidden), out(c.tokens, c.hidden), alone(1, c.hidden);
+  OwnedMatrix reversed(c.tokens, c.hidden);
   mixture.args.out = expected.view;
   Experts(base.context, mixture.args);
   mixture.args.out = out.view;
   Experts(device, mixture.args);
+  device.gpu().ReverseBeside(true);
+  mixture.args.out = reversed.view;
+  Experts(device, mixture.args);
+  device.gpu().ReverseBeside(false);
+  EXPECT_EQ(std::memcmp(out.values.data(), reversed.values.data(), 4 * out.values.size()), 0);
   const bool rounded = RowOf(c.format).integers || RowOf(c.shared_format).integers;
   EXPECT_LT(RelativeError(out.view, expected.view), rounded ? 2e-3 : 5e-6)
       << c.tokens << " tokens of " << c.hidden;

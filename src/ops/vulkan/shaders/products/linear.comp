@@ -10,14 +10,16 @@
 #include "../memory.glsl"
 #include "../weights.glsl"
 #include "product.glsl"
-layout(local_size_x = 4, local_size_y = SLICES) in;
+layout(local_size_x = 4, local_size_y_id = 6) in;
 #if ROWS == 1
 #define UNROLLED [[unroll]]
 #else
 #define UNROLLED  // drivers compile this long enough
 #endif
 
-shared uint partial[SLICES][16][ROWS];  // bits of floats; int8: integers
+// Rows whose sums are in shared memory at once.
+const int STORED = min(ROWS, 4);
+shared uint partial[SLICES][16][STORED];  // bits of floats; int8: integers
 
 float acc[ROWS][4];
 uint64_t x_at[ROWS];
@@ -92,6 +94,21 @@ void AddIntegers(uint64_t panel, int begin, int end, int quad) {
   }
 }
 
+float SumOfPieces(uint64_t panel, int lane, int stored) {
+  float sum = 0.0;
+  int exact = 0;
+  for (int piece = 0; piece < SLICES; piece += 16) {
+    [[unroll]] for (int s = 0; s < 16; ++s) {
+      if (FORMAT == kI8) {
+        exact += int(partial[piece + s][lane][stored]);
+      } else {
+        sum += uintBitsToFloat(partial[piece + s][lane][stored]);
+      }
+    }
+  }
+  return FORMAT == kI8 ? float(exact) * I8Scale(panel, lane) : sum;
+}
+
 void main() {
   const int quad = int(gl_LocalInvocationID.x), slice = int(gl_LocalInvocationID.y);
   const int panel_index = int(gl_WorkGroupID.x);
@@ -111,26 +128,20 @@ void main() {
   } else {
     AddFloats(panel, begin * UNIT, min(end * UNIT, a.depth), quad);
   }
-  [[unroll]] for (int r = 0; r < ROWS; ++r) {
-    [[unroll]] for (int o = 0; o < 4; ++o) {
-      partial[slice][quad * 4 + o][r] =
-          FORMAT == kI8 ? uint(sums[r][o]) : floatBitsToUint(acc[r][o]);
-    }
-  }
-  barrier();
-  for (int i = int(gl_LocalInvocationIndex); i < 16 * ROWS; i += 4 * SLICES) {
-    const int lane = i % 16, r = i / 16, output_ = panel_index * 16 + lane;
-    if (rows.begin + r >= rows.end || output_ >= a.n) continue;
-    float sum = 0.0;
-    int exact = 0;
-    [[unroll]] for (int s = 0; s < SLICES; ++s) {
-      if (FORMAT == kI8) {
-        exact += int(partial[s][lane][r]);
-      } else {
-        sum += uintBitsToFloat(partial[s][lane][r]);
+  [[unroll]] for (int first = 0; first < ROWS; first += STORED) {
+    if (first > 0) barrier();
+    [[unroll]] for (int r = 0; r < STORED; ++r) {
+      [[unroll]] for (int o = 0; o < 4; ++o) {
+        partial[slice][quad * 4 + o][r] =
+            FORMAT == kI8 ? uint(sums[first + r][o]) : floatBitsToUint(acc[first + r][o]);
       }
     }
-    if (FORMAT == kI8) sum = float(exact) * I8Scale(panel, lane);
-    WriteSum(sum, RowAt(rows.begin + r), output_);
+    barrier();
+    for (int i = int(gl_LocalInvocationIndex); i < 16 * STORED; i += 4 * SLICES) {
+      const int lane = i % 16, row = rows.begin + first + i / 16;
+      const int output_ = panel_index * 16 + lane;
+      if (row >= rows.end || output_ >= a.n) continue;
+      WriteSum(SumOfPieces(panel, lane, i / 16), RowAt(row), output_);
+    }
   }
 }

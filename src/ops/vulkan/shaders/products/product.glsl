@@ -1,11 +1,13 @@
 // What the kernels of products share: linear.comp for few rows, linear_tile.comp for many.
 //
 // A sum's one order: the columns are cut into units of 32, the units into SLICES contiguous pieces
-// of equal length, of which the last may be short or empty. A piece adds its columns in their order,
+// of equal length, of which the last may be short or empty; the device and the matrix alone say how
+// many. A piece adds its columns in their order,
 // or, where codes are integers, the exact sums of groups that share a scale. Then the pieces' sums
 // are added in their order. int8 has one exact sum. Columns past the last are zeros.
 #extension GL_EXT_spirv_intrinsics : require
-const int SLICES = 16, UNIT = 32;
+layout(constant_id = 6) const uint PIECES = 16;  // a multiple of 16
+const int SLICES = int(PIECES), UNIT = 32;
 
 layout(push_constant) uniform Arguments {
   uint64_t x;       // floats, or codes when the weights are integers

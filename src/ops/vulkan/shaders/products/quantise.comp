@@ -3,37 +3,66 @@
 // x_step apart, each of which becomes a row; rows.
 #version 460
 #include "../memory.glsl"
-#include "../reduce.glsl"
+layout(constant_id = 0) const uint INVOCATIONS = 64;
+layout(local_size_x_id = 0) in;
 layout(push_constant) uniform Arguments {
   uint64_t x, codes, scales;
   int cols, depth, stride, x_step;
 } a;
 
+const int THREADS = int(INVOCATIONS), kThreadsMax = 512, kParts = 32;
+const uint kInfinity = 0x7f800000u;
+shared uint all_[kThreadsMax], parts_[kParts];
+
+// Magnitudes have the order of their bits, and NaN is above infinity.
+uint MostOfAll(uint most, int me) {
+  all_[me] = most;
+  barrier();
+  for (int n = me; n < kParts; n += THREADS) {
+    uint part = 0;
+    for (int i = n; i < THREADS; i += kParts) part = max(part, all_[i]);
+    parts_[n] = part;
+  }
+  barrier();
+  uint result = 0;
+  [[unroll]] for (int i = 0; i < kParts; ++i) result = max(result, parts_[i]);
+  return result;
+}
+
+vec4 FourAt(Floats x, int word) {
+  vec4 four;
+  [[unroll]] for (int j = 0; j < 4; ++j) {
+    const float one = x.at[min(4 * word + j, a.cols - 1)];
+    four[j] = 4 * word + j < a.cols ? one : 0.0;
+  }
+  return four;
+}
+uint MostOf(vec4 four) {
+  const uvec4 bits = floatBitsToUint(four) & 0x7fffffffu;
+  return max(max(bits.x, bits.y), max(bits.z, bits.w));
+}
+uint CodesOf(vec4 four, float factor) {
+  const uvec4 codes = uvec4(ivec4(roundEven(four * factor))) & 255u;
+  return codes.x | codes.y << 8 | codes.z << 16 | codes.w << 24;
+}
+
 void main() {
   const int part = int(gl_WorkGroupID.x), me = int(gl_LocalInvocationID.x);
   const int row = int(gl_WorkGroupID.y) * int(gl_NumWorkGroups.x) + part;
+  const int words = a.depth / 4;
   Floats x = RowOf(a.x + 4ul * uint64_t(part * a.x_step), int(gl_WorkGroupID.y), a.stride);
-  float most = 0.0;
-  float finite = 0.0;
-  for (int c = me; c < a.cols; c += THREADS) {
-    const float value = abs(x.at[c]);
-    if (!(value < uintBitsToFloat(0x7f800000u))) finite = 1.0;
-    most = max(most, value);
-  }
-  most = MaxOfAll(most);
-  const bool bad = MaxOfAll(finite) > 0.0;
-  const bool some = !bad && most >= uintBitsToFloat(0x0d800000u);  // 2^-100
-  const float factor = some ? 127.0 / most : 0.0;
+  const vec4 first = FourAt(x, me);  // read once
+  uint most = MostOf(first);
+  for (int w = me + THREADS; w < words; w += THREADS) most = max(most, MostOf(FourAt(x, w)));
+  most = MostOfAll(most, me);
+  const bool bad = most >= kInfinity, some = !bad && most >= 0x0d800000u;  // 2^-100
+  const float largest = uintBitsToFloat(most), factor = some ? 127.0 / largest : 0.0;
   Words codes = Words(a.codes + uint64_t(row) * uint64_t(a.depth));
-  for (int w = me; w < a.depth / 4; w += THREADS) {
-    uint word = 0;
-    for (int j = 0; j < 4; ++j) {
-      const int c = 4 * w + j;
-      if (some && c < a.cols) word |= (uint(int(roundEven(x.at[c] * factor))) & 255u) << (8 * j);
-    }
-    codes.at[w] = word;
+  if (me < words) codes.at[me] = some ? CodesOf(first, factor) : 0u;
+  for (int w = me + THREADS; w < words; w += THREADS) {
+    codes.at[w] = some ? CodesOf(FourAt(x, w), factor) : 0u;
   }
   if (me == 0) {
-    Floats(a.scales).at[row] = bad ? uintBitsToFloat(0x7fc00000u) : some ? most / 127.0 : 0.0;
+    Floats(a.scales).at[row] = bad ? uintBitsToFloat(0x7fc00000u) : some ? largest / 127.0 : 0.0;
   }
 }
