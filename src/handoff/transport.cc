@@ -9,11 +9,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <deque>
+#include <list>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -173,7 +176,7 @@ class UcxTransport final : public Transport {
   bool idle_ = false;  // nothing was left to do when UCX was called last
   int64_t connected_ = 0;
   std::map<ConnectionId, Connection> connections_;
-  std::deque<Held> held_;  // in the order in which it came
+  std::list<Held> held_;  // in the order in which it came
   std::vector<ucp_conn_request_h> requests_;
   // To be reported.
   std::vector<std::pair<uint64_t, bool>> sent_, received_;
@@ -408,7 +411,8 @@ ucs_status_t UcxTransport::TakeData(ConnectionId from, std::string_view header,
     if (at->second.lost.empty()) at->second.lost = "it sends pages before it is paired";
     return UCS_OK;
   }
-  const bool waits = !held_.empty();
+  const bool waits =
+      std::ranges::any_of(held_, [&](const Held& held) { return held.from == from; });
   const Place place = waits ? Place{.later = true} : owner_.OnData(from, header, data.second);
   if (place.later) {
     Held& held = held_.emplace_back(from, std::string(header));
@@ -424,14 +428,18 @@ ucs_status_t UcxTransport::TakeData(ConnectionId from, std::string_view header,
   return TakeAt(place, from, data, rendezvous);
 }
 
-// What waits first, until one waits on.
+// What waits first, of each connection until one waits on.
 void UcxTransport::ReceiveHeld() {
-  while (!held_.empty()) {
-    Held& held = held_.front();
-    const Place place = owner_.OnData(held.from, held.header, held.size);
-    if (place.later) return;
-    Held now = std::move(held);
-    held_.pop_front();
+  std::set<ConnectionId> waiting;
+  for (auto at = held_.begin(); at != held_.end();) {
+    const Place place = waiting.contains(at->from) ? Place{.later = true}
+                                                   : owner_.OnData(at->from, at->header, at->size);
+    if (place.later) {
+      waiting.insert((at++)->from);
+      continue;
+    }
+    Held now = std::move(*at);
+    at = held_.erase(at);
     const bool rendezvous = now.descriptor != nullptr;
     void* data = rendezvous ? now.descriptor : now.data.data();
     const ucs_status_t status = TakeAt(place, now.from, {data, now.size}, rendezvous);

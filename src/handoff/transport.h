@@ -37,7 +37,8 @@ class Transport {
   struct Place {
     std::byte* data = nullptr;  // null: nowhere, the data is dropped and OnReceived is not called
     uint64_t cookie = 0;
-    bool later = false;  // but it waits, and all data behind it: OnData is called again by Progress
+    // But it waits, and all data of the connection behind it: OnData is called again by Progress.
+    bool later = false;
   };
   struct Owner {
     virtual ~Owner() = default;

@@ -35,6 +35,8 @@ struct End final : Transport::Owner {
       while (MonotonicUs() < end_us) continue;
       return {};
     }
+    if (header == "wait" && full) return {.later = true};
+    order.emplace_back(header);
     page.assign(bytes, std::byte{0});
     return {page.data(), 7};
   }
@@ -49,9 +51,11 @@ struct End final : Transport::Owner {
   std::vector<std::string> messages;
   std::vector<std::byte> page;
   int received = 0, ended = 0, sent = 0, failed = 0, offered = 0;
-  int64_t drop_us = 0;          // that it takes to drop data
-  Transport* owns = nullptr;    // the transport whose owner this is
-  Transport* trusts = nullptr;  // not null: whoever connects is trusted
+  int64_t drop_us = 0;             // that it takes to drop data
+  Transport* owns = nullptr;       // the transport whose owner this is
+  Transport* trusts = nullptr;     // not null: whoever connects is trusted
+  bool full = false;               // no part that may wait finds room
+  std::vector<std::string> order;  // of the parts that have found some
 };
 
 class TransportTest : public ::testing::Test {
@@ -114,6 +118,69 @@ TEST_F(TransportTest, DropsDataThatNobodyWants) {
   transports_[1]->SendData(out_, "drop", {page.data(), page.size(), 1});
   EXPECT_TRUE(Until([&] { return ends_[1].sent == 1; }));
   EXPECT_EQ(ends_[0].received, 0);
+}
+
+// Small parts come with their announcement, large ones when they are asked for.
+TEST_F(TransportTest, DataThatWaitsHoldsUpItsOwnConnectionOnly) {
+  const ConnectionId other = *transports_[1]->Connect({"127.0.0.1", port_});
+  for (const size_t bytes : {size_t{64}, size_t{5} << 20}) {
+    const std::vector<std::byte> page(bytes, std::byte{3});
+    End& to = ends_[0];
+    to.full = true;
+    to.order.clear();
+    const int before = to.received, sent = ends_[1].sent;
+    transports_[1]->SendData(out_, "wait", {page.data(), bytes, 1});
+    transports_[1]->SendData(out_, "behind", {page.data(), bytes, 1});
+    transports_[1]->Send(out_, "said");
+    to.messages.clear();
+    ASSERT_TRUE(Until([&] { return !to.messages.empty(); }));
+    transports_[1]->SendData(other, "beside", {page.data(), bytes, 1});
+    ASSERT_TRUE(Until([&] { return to.received == before + 1; })) << bytes;
+    EXPECT_EQ(to.order, std::vector<std::string>{"beside"});
+    EXPECT_TRUE(to.page == page);
+    to.full = false;
+    ASSERT_TRUE(Until([&] { return to.received == before + 3; })) << bytes;
+    EXPECT_EQ(to.order, (std::vector<std::string>{"beside", "wait", "behind"}));
+    EXPECT_TRUE(Until([&] { return ends_[1].sent == sent + 3; }));
+  }
+}
+
+// A part that waits is given up with its connection, whose other end has failed; then others come.
+TEST_F(TransportTest, DataThatWaitsGoesWithItsConnection) {
+  for (int round = 0; round < 12; ++round) {
+    const std::vector<std::byte> page(round % 2 == 0 ? 64 : size_t{5} << 20, std::byte{3});
+    End& to = ends_[0];
+    to.full = true;
+    to.received = 0;
+    to.lost.clear();
+    to.messages.clear();
+    to.order.clear();
+    const ConnectionId out = *transports_[1]->Connect({"127.0.0.1", port_});
+    for (int part = 0; part < 3; ++part) {
+      transports_[1]->SendData(out, "wait", {page.data(), page.size(), 1});
+    }
+    transports_[1]->Send(out, "said");
+    ASSERT_TRUE(Until([&] { return !to.messages.empty(); }));
+    if (round % 4 < 2) {
+      transports_[1].reset();  // it is lost, and room may come before that is noticed
+      to.full = round % 8 < 4;
+      ASSERT_TRUE(Until([&] { return !to.lost.empty(); }));
+      transports_[1] = *Transport::Create(ends_[1]);
+    } else {
+      transports_[0]->Close(to.last_from);
+      ASSERT_TRUE(Until([&] { return !ends_[1].lost.empty(); }));
+      ends_[1].lost.clear();
+    }
+    if (to.full) {
+      EXPECT_EQ(to.received, 0) << round;
+    }
+    to.full = false;
+    to.received = 0;
+    const ConnectionId next = *transports_[1]->Connect({"127.0.0.1", port_});
+    transports_[1]->SendData(next, "head", {page.data(), page.size(), 1});
+    ASSERT_TRUE(Until([&] { return to.received == 1; })) << round;
+    EXPECT_TRUE(to.page == page);
+  }
 }
 
 TEST_F(TransportTest, NoticesAnEndThatIsGone) {

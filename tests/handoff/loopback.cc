@@ -8,6 +8,7 @@
 #include <cstring>
 #include <deque>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -96,7 +97,7 @@ class Loopback::End final : public Transport {
   void Progress() override {
     ++turn_;
     for (size_t i = 0; i < writes_.size();) {
-      if (writes_[i].due > turn_ && Stands(writes_[i].at)) {
+      if ((hub_.held || writes_[i].due > turn_) && Stands(writes_[i].at)) {
         ++i;
         continue;
       }
@@ -116,9 +117,12 @@ class Loopback::End final : public Transport {
       again_.erase(again_.begin() + static_cast<std::ptrdiff_t>(i));
       ComeAgain(again);
     }
-    for (size_t count = held_.size(); count > 0 && TakeData(held_.front()); --count) {
-      held_.pop_front();
-    }
+    std::set<ConnectionId> waiting;
+    std::erase_if(held_, [&](const Item& item) {
+      if (!waiting.contains(item.at) && TakeData(item)) return true;
+      waiting.insert(item.at);
+      return false;
+    });
     while (std::optional<Item> item = Take()) Deliver(*item);
   }
 
@@ -259,7 +263,8 @@ class Loopback::End final : public Transport {
       default:
         break;
     }
-    if (!held_.empty() || !TakeData(item)) held_.push_back(item);
+    const auto of_it = [&](const Item& held) { return held.at == item.at; };
+    if (std::ranges::any_of(held_, of_it) || !TakeData(item)) held_.push_back(item);
   }
 
   // False: it waits.

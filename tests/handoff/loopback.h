@@ -36,6 +36,8 @@ class Loopback {
   std::atomic<int64_t> sending_most = 0;
   // How often a part found no place.
   std::atomic<int64_t> waited = 0;
+  // No bytes arrive meanwhile.
+  std::atomic<bool> held = false;
   // Bytes that arrived in a place.
   std::atomic<int64_t> written = 0;
 
