@@ -10,6 +10,7 @@ import pytest
 from conftest import wait_for
 
 HOST = b"Host: localhost\r\n"
+USED = r'server_memory_bytes\{[^}]*kind="used"[^}]*\}'
 
 
 def exchange(server, data, timeout=20):
@@ -261,10 +262,10 @@ def test_bodies_above_the_memory_for_all_of_them_are_refused(start_server):
     server = start_server(memory_bytes=356 << 20)
     head = b"POST /tokenize HTTP/1.1\r\n" + HOST + b"Content-Length: 4000000\r\n\r\n"
     with server.connect() as half:
-        half.sendall(head + b"x" * 3_900_000)
+        half.sendall(head + b"x" * 3_999_999)
+        wait_for(lambda: server.metric(USED) == 3_999_999)
         long = {"prompt": "a" * 300_000}
-        # From the moment on at which the bytes have been read.
-        wait_for(lambda: server.post("/tokenize", long)[0] == 503)
+        assert server.post("/tokenize", long)[0] == 503
         assert server.metric("requests_shed_total") == 1
         assert server.request("POST", "/tokenize", long)[1]["Retry-After"]
         assert server.post("/tokenize", {"prompt": "a" * 200})[0] == 200
@@ -280,7 +281,7 @@ def test_bodies_that_are_announced_and_not_sent_take_no_memory_from_others(start
         for _ in range(8):
             stack.enter_context(server.connect()).sendall(
                 b"POST /tokenize HTTP/1.1\r\n" + HOST + framing)
-        wait_for(lambda: server.metric(r'server_memory_bytes\{[^}]*kind="used"[^}]*\}') >= 8)
+        wait_for(lambda: server.metric(USED) >= 8)
         assert server.post("/tokenize", {"no_field": "a" * 3_000_000})[0] == 400
     assert server.metric("requests_shed_total") == 0
 

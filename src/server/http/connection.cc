@@ -99,6 +99,13 @@ HttpRequest RequestOf(http::request<ArrivingBody> message, std::string_view head
 
 void DeleteRelay::operator()(Relay* relay) const { delete relay; }
 
+bool BodyHold::Grow(int64_t more, int64_t spare) {
+  const int64_t preparing = host_.api.memory().stats().used_bytes - host_.body_bytes;
+  if (!hold_.Grow(more, std::max<int64_t>(0, spare - preparing))) return false;
+  host_.body_bytes += more;
+  return true;
+}
+
 // A request of which the body is read.
 struct HttpConnection::Body {
   http::request_parser<ArrivingBody> parser;
@@ -286,7 +293,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   const int64_t most = parser.chunked() ? static_cast<int64_t>(body.limit) : length;
   SetDeadline(host_.options.body_seconds_base +
               most / static_cast<int64_t>(limits::kBodyBytesPerSecond));
-  incoming->body_hold.emplace(host_.api.memory(), 0);
+  incoming->body_hold = std::make_unique<BodyHold>(host_);
   const std::optional<HttpRefusal> refusal = co_await Receive(body, *incoming->body_hold);
   deadline_us_ = 0;
   if (refusal && refusal->status != kOver) co_await Refuse(refusal->status, refusal->message);
@@ -303,8 +310,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
 
 // Reads the rest of a body. The hold is of the bytes that have arrived: what clients announce and
 // do not send takes no memory from others.
-asio::awaitable<std::optional<HttpRefusal>> HttpConnection::Receive(Body& body,
-                                                                    MemoryBudget::Hold& hold) {
+asio::awaitable<std::optional<HttpRefusal>> HttpConnection::Receive(Body& body, BodyHold& hold) {
   auto& parser = body.parser;
   for (;;) {
     boost::beast::error_code error;

@@ -34,6 +34,24 @@ struct ConnectionHost {
   std::function<Wake(int64_t connection)> make_wake;
   std::unique_ptr<asio::ssl::context> tls = nullptr;  // for new connections; null: no TLS
   bool draining = false;
+  int64_t body_bytes = 0;  // memory that bodies hold, in all
+};
+
+// Memory for what has come of a body. It grows while all bodies together leave room to prepare the
+// largest one, whatever is being prepared.
+class BodyHold {
+ public:
+  explicit BodyHold(ConnectionHost& host) : host_(host), hold_(host.api.memory(), 0) {}
+  ~BodyHold() { host_.body_bytes -= hold_.bytes(); }
+  BodyHold(const BodyHold&) = delete;
+  BodyHold& operator=(const BodyHold&) = delete;
+  // False if `more` bytes have no room beside `spare` ones for preparation.
+  bool Grow(int64_t more, int64_t spare);
+  int64_t bytes() const { return hold_.bytes(); }
+
+ private:
+  ConnectionHost& host_;
+  MemoryBudget::Hold hold_;
 };
 
 class HttpConnection final : private ClientOutput {
@@ -59,8 +77,7 @@ class HttpConnection final : private ClientOutput {
  private:
   struct Incoming {
     HttpRequest request;
-    // Of what has come of the body, until the request is prepared or a relay has freed it.
-    std::optional<MemoryBudget::Hold> body_hold;
+    std::unique_ptr<BodyHold> body_hold;  // until the request is prepared or a relay has freed it
     bool head = false;
     bool keep_alive = false;
     bool http_1_1 = false;
@@ -72,7 +89,7 @@ class HttpConnection final : private ClientOutput {
   asio::awaitable<std::optional<Incoming>> ReadRequest();
   asio::awaitable<bool> ReadBody(std::string head, Incoming* incoming);
   struct Body;
-  asio::awaitable<std::optional<HttpRefusal>> Receive(Body& body, MemoryBudget::Hold& hold);
+  asio::awaitable<std::optional<HttpRefusal>> Receive(Body& body, BodyHold& hold);
   asio::awaitable<bool> Serve(Incoming incoming);
   asio::awaitable<Reply> Ask(HttpRequest request);
   Reply Prepare(HttpRequest request, braid::Wake wake);

@@ -390,6 +390,23 @@ TEST_F(HttpConnectionTest, ABodyThatOutgrowsTheMemoryIsRefusedOnItsWay) {
   EXPECT_THAT(first.ReadTo("POST xx"), StartsWith("HTTP/1.1 200"));
 }
 
+TEST_F(HttpConnectionTest, ABodyOnItsWayIsNotRefusedForWhatIsPreparedMeanwhile) {
+  api_.memory().SetLimits({.server_bytes = kRoomForOne});
+  Client client = Connect();
+  client.Send(Request("POST /x HTTP/1.1", "Content-Length: 1000\r\n", "x"));
+  while (api_.memory().stats().used_bytes != 1) std::this_thread::yield();
+  {
+    constexpr int64_t kPreparing = 20'000;
+    const auto preparing = api_.memory().Take(kPreparing, 0);
+    ASSERT_TRUE(preparing);
+    client.Send(std::string(500, 'x'));
+    while (api_.memory().stats().used_bytes == kPreparing + 1) std::this_thread::yield();
+    EXPECT_EQ(api_.memory().stats().used_bytes, kPreparing + 501);
+  }
+  client.Send(std::string(499, 'x'));
+  EXPECT_THAT(client.ReadTo("POST xx"), StartsWith("HTTP/1.1 200"));
+}
+
 TEST_F(HttpConnectionTest, ARelayedBodyIsCountedUntilTheRelayHasFreedIt) {
   Client client = Connect();
   client.Send(Request("POST /relay HTTP/1.1", "Content-Length: 500\r\n", std::string(500, 'x')));
