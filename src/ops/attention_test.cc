@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "ops/kv_page.h"
 #include "ops/testing/test_attention.h"
 #include "ops/testing/test_rewind.h"
@@ -141,6 +144,41 @@ TEST(Attention, CachedIntegersAreTheReferences) {
     most = std::max(most, std::abs(integer));
   }
   EXPECT_EQ(most, 127.0f);
+}
+
+// See KeepValueFinite in ops/cpu/kv_row.h. Rows before it do not see it, those behind it do.
+TEST(Attention, ABf16ValueThatIsNotFiniteIsZeroAndItsKeyNoNumber) {
+  constexpr int64_t kTokens = 40, kBad = 20;
+  const Case c{{4, 2, 64, DType::kBF16}, 4, false};
+  const Layer good(c, kTokens);
+  for (float bad : {std::numeric_limits<float>::quiet_NaN(), 3.4e38f}) {  // or rounded to infinity
+    Layer layer(good);
+    layer.v.view.row(kBad)[5] = bad;
+    for (const auto& [isa, compute] : TestArithmetics()) {
+      if (isa == Isa::kBase) continue;
+      TestContext test(isa, 1, compute);
+      const Pass without(test.context, good, {}), run(test.context, layer, {});
+      SequenceSpan span{0, kTokens, 0, {}};
+      span.tables[0] = run.pages.table();
+      for (int64_t head = 0; head < 2; ++head) {
+        const KvPage page = KvPageOf(c.shape, {}, span, kBad, head);
+        const auto at = [&](const CachedRows& rows, int64_t i) {
+          return FloatOfBf16(reinterpret_cast<const uint16_t*>(rows.rows)[kBad * rows.dim + i]);
+        };
+        for (int64_t i = 0; i < 64; ++i) {
+          ASSERT_EQ(std::isnan(at(page.keys, i)), head == 0) << NameOf(isa) << i;
+          ASSERT_EQ(at(page.values, i) == 0, head == 0) << NameOf(isa) << i;
+        }
+      }
+      const int64_t dim = run.out.view.cols;
+      EXPECT_TRUE(SameBits(run.out.view.data, without.out.view.data, kBad * dim)) << NameOf(isa);
+      for (int64_t t = kBad; t < kTokens; ++t) {
+        EXPECT_TRUE(std::isnan(run.out.view.row(t)[0])) << NameOf(isa) << t;
+        EXPECT_TRUE(
+            SameBits(run.out.view.row(t) + dim / 2, without.out.view.row(t) + dim / 2, dim / 2));
+      }
+    }
+  }
 }
 
 TEST(Attention, AnyCutOfASequenceGivesTheSameBits) {

@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "ops/kv_page.h"
 #include "ops/testing/test_latent.h"
 #include "ops/testing/test_rewind.h"
@@ -122,8 +125,9 @@ TEST(LatentAttention, WrongDraftsLeaveNoTrace) {
 
 // Keys and values of heads, made from the rows of a latent cache.
 struct Expanded {
+  // The row of `bad` is not finite.
   Expanded(const OpContext& context, const AttentionShape& cached, const OwnedWeights& keys,
-           const OwnedWeights& values)
+           const OwnedWeights& values, int64_t bad = -1)
       : shape{.heads = static_cast<int32_t>(keys.matrix.count),
               .kv_heads = static_cast<int32_t>(keys.matrix.count),
               .head_dim = static_cast<int32_t>(keys.matrix.n + cached.head_dim - cached.value_dim),
@@ -133,6 +137,7 @@ struct Expanded {
     Rng rng(9);
     OwnedMatrix rows(rng, kTokens, cached.head_dim), norm(1, cached.value_dim);
     norm.values.assign(norm.values.size(), 1.0f);
+    if (bad >= 0) rows.view.row(bad)[3] = std::numeric_limits<float>::quiet_NaN();
     TestPages cache(cached.head_bytes(), kTokens);
     SequenceSpan span{0, kTokens, 0, {}};
     span.tables[0] = cache.table();
@@ -196,6 +201,34 @@ TEST(ExpandLatent, EveryCandidateAgreesWithTheReferenceOnAnyNumberOfThreads) {
       EXPECT_TRUE(
           SameBits(got.values.data(), again.values.data(), static_cast<int64_t>(got.values.size())))
           << NameOf(isa);
+    }
+  }
+}
+
+// See KeepValueFinite in ops/cpu/kv_row.h.
+TEST(ExpandLatent, ABf16ValueThatIsNotFiniteIsZeroAndItsKeyNoNumber) {
+  constexpr int64_t kBad = 70;
+  for (DType kv_dtype : {DType::kF32, DType::kBF16, DType::kI8}) {
+    const AttentionShape cached{3, 1, 72, kv_dtype, 48, true};
+    Rng rng(4);
+    const OwnedWeights keys(rng, WeightFormat::kBF16, 3, 20, 48);
+    const OwnedWeights values(rng, WeightFormat::kBF16, 3, 56, 48);
+    for (Isa isa : TestIsas()) {
+      if (isa == Isa::kBase) continue;
+      TestContext test(isa, 1, Compute::kBF16);
+      const Expanded expanded(test.context, cached, keys, values, kBad);
+      const AttentionShape& shape = expanded.shape;
+      const OwnedMatrix rows = expanded.Rows();
+      for (int64_t p = 0; p < Expanded::kTokens; ++p) {
+        for (int64_t h = 0; h < shape.heads; ++h) {
+          const float* key = rows.view.row(p) + h * (shape.head_dim + shape.out_dim());
+          const float* value = key + shape.head_dim;
+          ASSERT_EQ(std::isnan(key[shape.head_dim - 1]), p == kBad) << NameOf(isa) << p;
+          for (int64_t c = 0; c < shape.out_dim(); ++c) {
+            ASSERT_TRUE(p == kBad ? value[c] == 0 : std::isfinite(value[c])) << NameOf(isa) << p;
+          }
+        }
+      }
     }
   }
 }

@@ -69,6 +69,7 @@ void WriteToken(const RowContext& c, const SequenceSpan& span, int64_t i, float*
     StoreKvRow(c.kernels, a.shape.kv_dtype, k, slot, page.keys);
     StoreKvRow(c.kernels, a.shape.kv_dtype, a.v.row(token) + h * page.values.dim, slot,
                page.values);
+    KeepValueFinite(a.shape, slot, page);
   }
 }
 

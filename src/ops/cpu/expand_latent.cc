@@ -81,6 +81,7 @@ void ExpandHalf(const OpContext& context, const ExpandLatentArgs& a, const Block
       // Behind a head's own channels of a key are those that all heads share.
       std::copy_n(scratch.rows.row(i) + half.w.k, to.dim - half.w.n, row + half.w.n);
       StoreKvRow(kernels, a.heads.kv_dtype, row, i, to);
+      if (half.values) KeepValueFinite(a.heads, i, page);  // their keys stand there already
     }
   }
 }

@@ -24,6 +24,23 @@ inline void StoreKvRow(const KernelTable& kernels, DType kv_dtype, const float* 
   }
 }
 
+// Call it when a token's key and value stand in row `slot`. Products of tiles multiply values of
+// bf16 by weights of zero too, for the rows that do not see them, and zero times infinity or NaN is
+// NaN. So a value that is not finite becomes zero, and its key NaN for the rows that see it. Behind
+// a latent value is a part of the key.
+inline void KeepValueFinite(const AttentionShape& shape, int64_t slot, const KvPage& page) {
+  if (shape.kv_dtype != DType::kBF16) return;
+  constexpr uint16_t kExponent = 0x7f80, kNan = 0x7fc0;
+  const int64_t dim = shape.out_dim();
+  auto* key = reinterpret_cast<uint16_t*>(page.keys.rows) + slot * page.keys.dim;
+  auto* value = reinterpret_cast<uint16_t*>(page.values.rows) + slot * page.values.dim;
+  if (std::none_of(value, value + dim, [](uint16_t x) { return (x & kExponent) == kExponent; })) {
+    return;
+  }
+  std::fill_n(key, page.keys.dim, kNan);
+  std::fill_n(value, dim, uint16_t{0});
+}
+
 // Row `slot` to out[from.dim].
 inline void LoadKvRow(DType kv_dtype, const CachedRows& from, int64_t slot, float* out) {
   const int64_t at = slot * from.dim;

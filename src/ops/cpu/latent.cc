@@ -79,6 +79,7 @@ void RunWriteLatent(const OpContext& context, const WriteLatentArgs& a, std::byt
               kernels.rotate(row + latent, cos_sin, r.pairs, r.interleaved);
               const KvPage page = KvPageOf(a.shape, a.cache, span, position, 0);
               StoreKvRow(kernels, a.shape.kv_dtype, row, position % kBlockTokens, page.keys);
+              KeepValueFinite(a.shape, position % kBlockTokens, page);
             });
 }
 

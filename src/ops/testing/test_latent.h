@@ -23,6 +23,7 @@ inline constexpr LatentCase kLatentCases[] = {
     {{37, 1, 24, DType::kF32, 16, true}, 0, true},
     {{64, 1, 72, DType::kBF16, 64, true}, 4, true},
     {{70, 1, 96, DType::kBF16, 64, true}, 16, true},
+    {{6, 1, 96, DType::kBF16, 64, true}, 16, true},  // tokens share tiles
     {{64, 1, 96, DType::kI8, 64, true}, 16, true},
     {{5, 1, 40, DType::kI8, 24, true}, 8, false},
     {{2, 1, 22, DType::kF32, 12, true}, 5, true}};  // only the reference

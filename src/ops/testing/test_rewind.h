@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "base/block.h"
@@ -35,10 +36,16 @@ inline std::vector<DraftRow> DraftRows(Rng& rng, int64_t tokens, int64_t first,
   return rows;
 }
 
-// The wrong tokens of a row: other values in rows [row.right, row.end) of `m`.
+// The wrong tokens of a row: other values in rows [row.right, row.end) of `m`, some of them no
+// numbers.
 inline void Mislead(Rng& rng, const DraftRow& row, const Matrix& m) {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (int64_t t = row.right; t < row.end; ++t) {
-    for (int64_t c = 0; c < m.cols; ++c) m.row(t)[c] = static_cast<float>(rng.Normal());
+    const int64_t kind = rng.Below(6);
+    for (int64_t c = 0; c < m.cols; ++c) {
+      m.row(t)[c] = kind == 0 ? kNan : kind == 1 ? kInfinity : static_cast<float>(rng.Normal());
+    }
   }
 }
 
