@@ -10,6 +10,7 @@
 
 #include "ops/cpu/kernels/delta.h"
 #include "ops/cpu/kernels/delta_tiles_scratch.h"
+#include "ops/cpu/kernels/fetch_ahead.h"
 #include "ops/cpu/kernels/table.h"
 #include "ops/cpu/kernels/tiles.h"
 
@@ -58,7 +59,9 @@ class TiledDelta {
   }
 
   // The rows of u of one block, each times its factor, as right operands; zero from row `end` on.
-  void PackUpdates(int block, int end, const float* factors, uint16_t* tiles) {
+  // False: something there is not finite.
+  bool PackUpdates(int block, int end, const float* factors, uint16_t* tiles) {
+    __m512 zeros = V::Zero();  // zero times all of them
     for (int row = block * kTileRows; row < (block + 1) * kTileRows; row += 2) {
       uint16_t* out = tiles + row / kTileDepth * kTileElements + row % kTileDepth * 16;
       const float* u = t.rows_u + row * t.dv;
@@ -68,29 +71,12 @@ class TiledDelta {
         __m512 a = V::Zero(), b = V::Zero();
         if (row < end) a = V::Mul(first, V::Load(u + c));
         if (row + 1 < end) b = V::Mul(second, V::Load(u + t.dv + c));
-        _mm512_storeu_si512(out + c * kChunk, Interleave(a, b));
+        const __m512i pairs = Interleave(a, b);
+        zeros = _mm512_dpbf16_ps(zeros, reinterpret_cast<__m512bh>(pairs), __m512bh{});
+        _mm512_storeu_si512(out + c * kChunk, pairs);
       }
     }
-  }
-
-  // A token's row of q, k or v lies far from the next one's, where no hardware looks ahead.
-  static void Prefetch(const float* row, int64_t count) {
-    for (int64_t i = 0; i < count; i += 16) _mm_prefetch(row + i, _MM_HINT_T0);
-  }
-
-  // Row `row` of the task that follows comes from memory while this one is computed.
-  void FetchNext(int row) const {
-    if (row >= t.next.tokens) return;
-    auto fetch = [&](const float* rows, int64_t count) {
-      for (int64_t i = 0; rows && i < count; i += 16) {
-        _mm_prefetch(rows + row * t.token_stride + i, _MM_HINT_T1);
-      }
-    };
-    fetch(t.next.k, t.dk);
-    fetch(t.next.q, t.dk);
-    fetch(t.next.v, t.dv);
-    const float* decays = t.next.log_decay ? t.next.log_decay + row * t.decay_stride : nullptr;
-    for (int64_t d = 0; decays && d < t.dk; d += 16) _mm_prefetch(decays + d, _MM_HINT_T1);
+    return _mm512_cmp_ps_mask(zeros, zeros, _CMP_UNORD_Q) == 0;
   }
 
   // The new rows of k and the prefix sums of their log decay.
@@ -102,12 +88,12 @@ class TiledDelta {
       const float* log_decay = t.log_decay + i * t.decay_stride;
       float* g = t.rows_g + row * width;
       for (int64_t d = 0; d < width; ++d) g[d] = (row > 0 ? g[d - width] : 0.0f) + log_decay[d];
-      Prefetch(t.v + i * t.token_stride, t.dv);
+      PrefetchRow(t.v + i * t.token_stride, t.dv);
       if (t.same_keys) continue;
       const float* k = t.k + i * t.token_stride;
       if (row + kAhead < t.row_end) {
-        Prefetch(k + kAhead * t.token_stride, t.dk);
-        Prefetch(t.q + (i + kAhead) * t.token_stride, t.dk);
+        PrefetchRow(k + kAhead * t.token_stride, t.dk);
+        PrefetchRow(t.q + (i + kAhead) * t.token_stride, t.dk);
       }
       for (int64_t d = 0; d < t.dk; d += 16) V::Store(t.rows_k + row * t.dk + d, V::Load(k + d));
     }
@@ -255,6 +241,17 @@ class TiledDelta {
                     .add = true});
   }
 
+  // A row's weights on the rows behind it are zero, but zero times infinity or NaN is NaN: here
+  // rows are taken as decode has them, one by one, with no more of the block than is before each.
+  void AddUpdatesByRow(int block, int begin, int end) {
+    tiles.SetRows(1);
+    for (int row = begin; row < end; ++row) {
+      PackUpdates(block, row + 1, nullptr, s.updates);
+      AddUpdates(s.weights_q + row * kChunk, s.from_q + row * t.dv, block / 2 + 1);
+    }
+    tiles.SetRows(ProductRows());
+  }
+
   // u of one row over C vectors of columns: the rows of its block before it, one after the other.
   template <int C>
   void SolveColumns(int row, int64_t col) {
@@ -298,7 +295,7 @@ class TiledDelta {
     }
     FromState(begin);
     for (int row = begin; row < end; ++row) {
-      FetchNext(row);
+      FetchNextRow(t, row);
       Weights(row, block);
       if (t.channel_decay) continue;
       const __m512 decay = V::Set1(s.decay[row]);
@@ -311,8 +308,11 @@ class TiledDelta {
       AddUpdates(s.weights_k + begin * kChunk, s.from_k + begin * t.dv, (block + 1) / 2);
     }
     for (int row = begin; row < end; ++row) Solve(row);
-    PackUpdates(block, end, nullptr, s.updates);
-    AddUpdates(s.weights_q + begin * kChunk, s.from_q + begin * t.dv, block / 2 + 1);
+    if (PackUpdates(block, end, nullptr, s.updates)) {
+      AddUpdates(s.weights_q + begin * kChunk, s.from_q + begin * t.dv, block / 2 + 1);
+    } else {
+      AddUpdatesByRow(block, begin, end);
+    }
     for (int row = begin; row < end; ++row) {
       float* out = t.out + (row - t.row_begin) * t.out_stride;
       const float* from = s.from_q + row * t.dv;
@@ -362,9 +362,10 @@ class TiledDelta {
   }
 
   explicit TiledDelta(const DeltaTask& task)
-      : t(task), s(Scratch::Split(task)), tiles(NewRows() < kTileRows ? NewRows() : kTileRows) {}
+      : t(task), s(Scratch::Split(task)), tiles(ProductRows()) {}
 
   int NewRows() const { return t.row_end - t.row_begin; }
+  int ProductRows() const { return NewRows() < kTileRows ? NewRows() : kTileRows; }
   int FirstBlock() const { return t.row_begin / kTileRows; }
   int RowBegin(int block) const {
     return t.row_begin > block * kTileRows ? t.row_begin : block * kTileRows;
