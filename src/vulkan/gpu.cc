@@ -96,6 +96,25 @@ std::string Missing(VkPhysicalDevice device, uint32_t api_version) {
   return "";
 }
 
+}  // namespace
+
+// attention.comp has the most of shared memory, 28 KiB; kernels with more invocations come in
+// several sizes.
+std::string TooLittle(const DeviceFacts& facts) {
+  constexpr int32_t kSharedBytes = 32 << 10, kInvocations = 256;
+  if (facts.shared_bytes < kSharedBytes) {
+    return fmt::format("its workgroups have {} bytes of shared memory; {} are needed",
+                       facts.shared_bytes, kSharedBytes);
+  }
+  if (facts.invocations_max < kInvocations) {
+    return fmt::format("its workgroups have at most {} invocations; {} are needed",
+                       facts.invocations_max, kInvocations);
+  }
+  return "";
+}
+
+namespace {
+
 DeviceFacts FactsOf(VkPhysicalDevice device, int index) {
   VkPhysicalDeviceVulkan13Properties properties13{
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
@@ -127,6 +146,7 @@ DeviceFacts FactsOf(VkPhysicalDevice device, int index) {
     if ((heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) == 0) continue;
     facts.memory_bytes = std::max(facts.memory_bytes, static_cast<int64_t>(heap.size));
   }
+  if (facts.missing.empty()) facts.missing = TooLittle(facts);
   return facts;
 }
 
@@ -264,7 +284,7 @@ VkResult GpuState::FreeBuffer(Recorded*& free) {
   return result;
 }
 
-Result<uint32_t> GpuState::MemoryType(uint32_t types, Place place) const {
+std::vector<uint32_t> GpuState::MemoryTypes(uint32_t types, Place place) const {
   constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
   constexpr VkMemoryPropertyFlags kSeen =
       VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
@@ -276,13 +296,35 @@ Result<uint32_t> GpuState::MemoryType(uint32_t types, Place place) const {
                                 : std::array{kSeen | kCached, kSeen};
   VkPhysicalDeviceMemoryProperties memory;
   vkGetPhysicalDeviceMemoryProperties(physical, &memory);
+  std::vector<uint32_t> found;
   for (const VkMemoryPropertyFlags flags : wanted) {
     for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
-      const bool allowed = (types >> i & 1) != 0;
-      if (allowed && (memory.memoryTypes[i].propertyFlags & flags) == flags) return i;
+      const VkMemoryPropertyFlags has = memory.memoryTypes[i].propertyFlags;
+      // Others are for purposes of their own, such as protected memory.
+      const bool plain = (has & ~(kLocal | kSeen | kCached)) == 0;
+      const bool allowed = (types >> i & 1) != 0 && std::ranges::count(found, i) == 0;
+      if (plain && allowed && (has & flags) == flags) found.push_back(i);
     }
   }
-  return Error{ErrorCode::kInternal, facts.name + " has no memory that this use needs"};
+  return found;
+}
+
+// The heap of the best type may be small: of a device's memory the host often sees 256 MiB.
+VkResult GpuState::TakeMemory(const VkMemoryRequirements& needs, std::span<const uint32_t> types,
+                              Allocation& made) const {
+  const VkMemoryAllocateFlagsInfo flags{.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
+  VkResult result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+  for (const uint32_t type : types) {
+    const VkMemoryAllocateInfo allocate{.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                        .pNext = &flags,
+                                        .allocationSize = needs.size,
+                                        .memoryTypeIndex = type};
+    result = vkAllocateMemory(device, &allocate, nullptr, &made.memory);
+    if (result == VK_SUCCESS) return result;
+    made.memory = nullptr;
+  }
+  return result;
 }
 
 std::pair<VkBuffer, uint64_t> GpuState::BufferAt(const std::byte* address) const {
@@ -393,18 +435,12 @@ Result<Memory> Gpu::Allocate(int64_t bytes, Place place) {
   if (result != VK_SUCCESS) return exhausted("which its driver refuses");
   VkMemoryRequirements needs;
   vkGetBufferMemoryRequirements(s.device, made.buffer, &needs);
-  const Result<uint32_t> type = s.MemoryType(needs.memoryTypeBits, place);
-  if (!type) {
+  const std::vector<uint32_t> types = s.MemoryTypes(needs.memoryTypeBits, place);
+  if (types.empty()) {
     vkDestroyBuffer(s.device, made.buffer, nullptr);
-    return type.error();
+    return Error{ErrorCode::kInternal, s.facts.name + " has no memory that this use needs"};
   }
-  const VkMemoryAllocateFlagsInfo flags{.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
-                                        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
-  const VkMemoryAllocateInfo allocate{.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                                      .pNext = &flags,
-                                      .allocationSize = needs.size,
-                                      .memoryTypeIndex = *type};
-  result = vkAllocateMemory(s.device, &allocate, nullptr, &made.memory);
+  result = s.TakeMemory(needs, types, made);
   if (result == VK_SUCCESS) result = vkBindBufferMemory(s.device, made.buffer, made.memory, 0);
   void* host = nullptr;
   if (result == VK_SUCCESS && place != Place::kDevice) {

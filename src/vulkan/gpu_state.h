@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -23,6 +25,10 @@ inline constexpr uint32_t kNoFamily = ~0u;
 uint32_t ComputeFamily(VkPhysicalDevice device);
 
 using KernelKey = std::pair<const char*, KernelConstants>;
+// Why braid's kernels cannot run within a device's limits; empty: they can.
+std::string TooLittle(const DeviceFacts& facts);
+
+using KernelKey = std::pair<const char*, std::array<uint32_t, 6>>;
 
 struct Allocation {
   VkBuffer buffer = nullptr;
@@ -73,7 +79,11 @@ struct GpuState {
   VkResult AddBuffer();
   // The one that was used longest ago, or another where this step uses all.
   VkResult FreeBuffer(Recorded*& free);
-  Result<uint32_t> MemoryType(uint32_t types, Place place) const;
+  // Of `types`, those for this place; the best first.
+  std::vector<uint32_t> MemoryTypes(uint32_t types, Place place) const;
+  // Memory for made.buffer, of the best type that has so much free.
+  VkResult TakeMemory(const VkMemoryRequirements& needs, std::span<const uint32_t> types,
+                      Allocation& made) const;
   Result<VkPipeline> PipelineOf(const Kernel& kernel);
   // The allocation that an address lies in, and how far.
   std::pair<VkBuffer, uint64_t> BufferAt(const std::byte* address) const;

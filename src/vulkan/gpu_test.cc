@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "vulkan/gpu_state.h"
 #include "vulkan/measure.h"
 
 namespace braid::vulkan {
@@ -214,6 +215,56 @@ TEST_F(Device, AfterALossTheHostDoesNothingAndTheNextStepIsWhole) {
   EXPECT_EQ(work.runs, 0);
   ASSERT_TRUE(step().ok());
   EXPECT_EQ(work.runs, 2);
+}
+
+// Injected as well: the only memory that is the device's own is one more type, and full.
+TEST_F(Device, WhatTheHostWritesLiesInItsMemoryWhereTheDevicesIsFull) {
+  static const PFN_vkGetPhysicalDeviceMemoryProperties kProperties =
+      vkGetPhysicalDeviceMemoryProperties;
+  static const PFN_vkGetBufferMemoryRequirements kNeeds = vkGetBufferMemoryRequirements;
+  static const PFN_vkAllocateMemory kAllocate = vkAllocateMemory;
+  static constexpr uint32_t kFull = VK_MAX_MEMORY_TYPES - 1;
+  vkGetPhysicalDeviceMemoryProperties = [](VkPhysicalDevice device,
+                                           VkPhysicalDeviceMemoryProperties* memory) {
+    kProperties(device, memory);
+    for (uint32_t i = 0; i < kFull; ++i) {
+      VkMemoryType& type = memory->memoryTypes[i];
+      if (i >= memory->memoryTypeCount) type = {};
+      type.propertyFlags &= ~static_cast<VkFlags>(VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT);
+    }
+    memory->memoryTypes[kFull] = {.propertyFlags = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT |
+                                                   VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                                                   VK_MEMORY_PROPERTY_HOST_COHERENT_BIT};
+    memory->memoryTypeCount = VK_MAX_MEMORY_TYPES;
+  };
+  vkGetBufferMemoryRequirements = [](VkDevice device, VkBuffer buffer,
+                                     VkMemoryRequirements* needs) {
+    kNeeds(device, buffer, needs);
+    needs->memoryTypeBits |= 1u << kFull;
+  };
+  vkAllocateMemory = [](VkDevice device, const VkMemoryAllocateInfo* info,
+                        const VkAllocationCallbacks* callbacks, VkDeviceMemory* memory) {
+    if (info->memoryTypeIndex == kFull) return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    return kAllocate(device, info, callbacks, memory);
+  };
+  const auto seen = gpu_->Allocate(4096, Place::kUpload);
+  const auto own = gpu_->Allocate(4096, Place::kDevice);
+  vkGetPhysicalDeviceMemoryProperties = kProperties;
+  vkGetBufferMemoryRequirements = kNeeds;
+  vkAllocateMemory = kAllocate;
+  ASSERT_TRUE(seen.ok()) << seen.error().message;
+  EXPECT_NE(seen->host(), nullptr);
+  ASSERT_FALSE(own.ok());
+  EXPECT_EQ(own.error().code, ErrorCode::kExhausted);
+}
+
+TEST(DeviceLimits, AreThoseOfTheLargestKernels) {
+  DeviceFacts facts{.shared_bytes = 32 << 10, .invocations_max = 256};
+  EXPECT_EQ(TooLittle(facts), "");
+  facts.shared_bytes -= 1;
+  EXPECT_EQ(TooLittle(facts), "its workgroups have 32767 bytes of shared memory; 32768 are needed");
+  facts = {.shared_bytes = 32 << 10, .invocations_max = 255};
+  EXPECT_EQ(TooLittle(facts), "its workgroups have at most 255 invocations; 256 are needed");
 }
 
 TEST_F(Device, TimesWhatItDoesByNames) {
