@@ -162,12 +162,15 @@ Result<MemoryPlan> EngineDevice::Plan(const ModelSpec& spec, const MemoryRequest
                                       const Binding& binding) {
   if (!gpu_) return PlanMemory(spec, request);
   const vulkan::DeviceFacts& facts = gpu_->facts();
-  ASSIGN_OR_RETURN(MemoryPlan plan, PlanDeviceMemory(spec, request,
-                                                     {.memory_bytes = facts.memory_bytes,
-                                                      .buffer_bytes_max = facts.buffer_bytes_max,
-                                                      .shared = facts.kind != "discrete",
-                                                      .routed_bytes = RoutedBytes(binding),
-                                                      .experts = experts_}));
+  const LargestWeights largest = LargestWeightsOf(binding);
+  const DeviceRoom room{.memory_bytes = facts.memory_bytes,
+                        .buffer_bytes_max = facts.buffer_bytes_max,
+                        .shared = facts.kind != "discrete",
+                        .routed_bytes = RoutedBytes(binding),
+                        .routed_weight_max = largest.routed_bytes,
+                        .other_weight_max = largest.other_bytes,
+                        .experts = experts_};
+  ASSIGN_OR_RETURN(MemoryPlan plan, PlanDeviceMemory(spec, request, room));
   hands_over_ = plan.host_weight_bytes > 0;
   Measure(spec, request, binding.report, plan.host_weight_bytes);
   return plan;

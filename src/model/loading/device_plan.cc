@@ -35,7 +35,19 @@ Error OfMemory(const Error& error, const std::string& more) {
   return {error.code, error.message + more, "device"};
 }
 
-std::string WhyHost(const MemoryRequest& all, const Result<MemoryPlan>& plan) {
+// A plan of the device's memory, if that can hold the largest weight of those that are there.
+Result<MemoryPlan> PlanWith(const ModelSpec& spec, const MemoryRequest& request,
+                            const DeviceRoom& room, int64_t weight_max) {
+  if (weight_max <= room.buffer_bytes_max) return PlanMemory(spec, request);
+  return Error{ErrorCode::kExhausted,
+               fmt::format("the largest weight has {}, and the device allows at most {} in one "
+                           "allocation",
+                           ByteText(weight_max), ByteText(room.buffer_bytes_max))};
+}
+
+std::string WhyHost(const MemoryRequest& all, const DeviceRoom& room,
+                    const Result<MemoryPlan>& plan) {
+  if (room.routed_weight_max > room.buffer_bytes_max) return plan.error().message;
   std::string why = fmt::format("with them, weights and workspace need {} of the device's {}",
                                 ByteText(FixedBytes(all)), ByteText(RoomOf(all)));
   if (!plan) return why;
@@ -62,22 +74,24 @@ Result<MemoryPlan> PlanDeviceMemory(const ModelSpec& spec, const MemoryRequest& 
                   ByteText(handed), ByteText(request.available_bytes));
   if (handed > 0 && room.experts == ExpertsWith::kHost) {
     if (!host_has_room) return Error{ErrorCode::kExhausted, host_lacks, "device"};
-    Result<MemoryPlan> plan = PlanMemory(spec, rest);
+    Result<MemoryPlan> plan = PlanWith(spec, rest, room, room.other_weight_max);
     if (plan) return Divided(*std::move(plan), handed, "--experts cpu");
     return plan.error().code == ErrorCode::kExhausted ? OfMemory(plan.error(), "") : plan.error();
   }
-  Result<MemoryPlan> whole = PlanMemory(spec, all);
+  Result<MemoryPlan> whole =
+      PlanWith(spec, all, room, std::max(room.routed_weight_max, room.other_weight_max));
   const int32_t wanted = request.model_len_max > 0
                              ? request.model_len_max
                              : std::min(spec.context_tokens_max, kTokensBesideExperts);
   if (whole && whole->model_len_max >= wanted) return whole;
   if (!whole && whole.error().code != ErrorCode::kExhausted) return whole.error();
-  const bool may = handed > 0 && room.experts == ExpertsWith::kAuto;
+  const bool may = handed > 0 && room.experts == ExpertsWith::kAuto &&
+                   room.other_weight_max <= room.buffer_bytes_max;
   if (may && host_has_room) {
-    Result<MemoryPlan> divided = PlanMemory(spec, rest);
+    Result<MemoryPlan> divided = PlanWith(spec, rest, room, room.other_weight_max);
     // Where no allocation can be larger, or host and device have one memory, nothing is gained.
     if (divided && (!whole || divided->geometry.pages > whole->geometry.pages)) {
-      return Divided(*std::move(divided), handed, WhyHost(all, whole));
+      return Divided(*std::move(divided), handed, WhyHost(all, room, whole));
     }
   }
   if (whole) return whole;

@@ -16,10 +16,12 @@ enum class ExpertsWith { kAuto, kHost, kDevice };
 inline constexpr int32_t kTokensBesideExperts = 4096;
 
 struct DeviceRoom {
-  int64_t memory_bytes = 0;      // the device's own
-  int64_t buffer_bytes_max = 0;  // of one allocation, which the arena is
-  bool shared = false;           // its memory is the host's
-  int64_t routed_bytes = 0;      // of the weights, those of experts that a router chooses
+  int64_t memory_bytes = 0;       // the device's own
+  int64_t buffer_bytes_max = 0;   // of one allocation, which the arena is, and each weight
+  bool shared = false;            // its memory is the host's
+  int64_t routed_bytes = 0;       // of the weights, those of experts that a router chooses
+  int64_t routed_weight_max = 0;  // bytes of the largest of them
+  int64_t other_weight_max = 0;   // and of the largest of the others
   ExpertsWith experts = ExpertsWith::kAuto;
 };
 

@@ -274,6 +274,16 @@ int64_t RoutedBytes(const Binding& binding) {
   return bytes;
 }
 
+LargestWeights LargestWeightsOf(const Binding& binding) {
+  const std::vector<bool> routed = AreRouted(binding);
+  LargestWeights largest;
+  for (size_t i = 0; i < routed.size(); ++i) {
+    int64_t& most = routed[i] ? largest.routed_bytes : largest.other_bytes;
+    most = std::max(most, BytesOf(binding.weights[i]));
+  }
+  return largest;
+}
+
 Result<ModelWeights> LoadWeights(Binding binding, ThreadPool& pool, const LoadProgress& progress) {
   ModelWeights& model = *binding.model;
   RETURN_IF_ERROR(MapPanels(binding));

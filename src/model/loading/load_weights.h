@@ -18,6 +18,11 @@ using LoadProgress = std::function<void(double fraction)>;
 int64_t PageableBytes(const Binding& binding);
 // Of all experts that a router chooses.
 int64_t RoutedBytes(const Binding& binding);
+// Of the largest weight among them, and among the others.
+struct LargestWeights {
+  int64_t routed_bytes = 0, other_bytes = 0;
+};
+LargestWeights LargestWeightsOf(const Binding& binding);
 
 // Routed experts have a buffer of their own. The checkpoint must outlive the weights. kExhausted
 // when they need more memory than is available, experts in a mapped file apart; such a file's

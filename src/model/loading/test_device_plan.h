@@ -22,12 +22,14 @@ class DevicePlanCases {
     cases.Lengths();
     cases.Hosts();
     cases.Devices();
+    cases.Allocations();
     return cases.failed_;
   }
 
  private:
   static constexpr int64_t kMiB = int64_t{1} << 20;
   static constexpr int64_t kWeights = 100 * kMiB, kRouted = 80 * kMiB, kWorkspace = 10 * kMiB;
+  static constexpr int64_t kRoutedWeight = 20 * kMiB, kOtherWeight = 16 * kMiB;  // largest
   static constexpr int64_t kFixed = kWeights + kWorkspace, kMuch = 10240 * kMiB;
 
   DevicePlanCases() {
@@ -46,7 +48,11 @@ class DevicePlanCases {
             .arena_bytes = {}};
   }
   static DeviceRoom Room() {
-    return {.memory_bytes = kMuch, .buffer_bytes_max = kMuch, .routed_bytes = kRouted};
+    return {.memory_bytes = kMuch,
+            .buffer_bytes_max = kMuch,
+            .routed_bytes = kRouted,
+            .routed_weight_max = kMiB,
+            .other_weight_max = kMiB};
   }
   // The least arena for a sequence of so many tokens.
   int64_t Arena(int64_t tokens) const {
@@ -172,6 +178,32 @@ class DevicePlanCases {
     Reset();
     room_.buffer_bytes_max = Arena(kTokensBesideExperts) - 1;
     Is("no larger allocation, where nothing is gained", 0);
+  }
+
+  void Allocations() {
+    const std::string wrong = "the largest weight has 20.0 MiB, and the device allows at most ";
+    Reset();
+    room_.routed_weight_max = kRoutedWeight;
+    room_.other_weight_max = kOtherWeight;
+    room_.buffer_bytes_max = kRoutedWeight;
+    Is("just the largest weight", 0);
+    room_.buffer_bytes_max = kRoutedWeight - 1;
+    Is("less than the largest weight of experts", kRouted, wrong);
+    request_.available_bytes = kRouted - 1;
+    Refuses("and a host with too little", {wrong, "of the host's memory, of which"});
+    Reset();
+    room_.routed_weight_max = kRoutedWeight;
+    room_.other_weight_max = kOtherWeight;
+    room_.buffer_bytes_max = kRoutedWeight - 1;
+    room_.experts = ExpertsWith::kDevice;
+    Refuses("--experts device, which cannot have them", {wrong}, "on the CPU");
+    room_.experts = ExpertsWith::kHost;
+    room_.buffer_bytes_max = kOtherWeight;
+    Is("--experts cpu, and just the largest of the others", kRouted, "--experts cpu");
+    room_.buffer_bytes_max = kOtherWeight - 1;
+    Refuses("--experts cpu does not help", {"the largest weight has 16.0 MiB"});
+    room_.experts = ExpertsWith::kAuto;
+    Refuses("nor does auto", {wrong}, "on the CPU");
   }
 
   ModelSpec spec_;
