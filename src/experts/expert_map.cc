@@ -33,6 +33,10 @@ Status CheckShape(const ExpertShape& s) {
     return bad(fmt::format("{} experts on {} ranks, {} a node: each must be at least 1", s.experts,
                            s.ranks, s.ranks_per_node));
   }
+  if (const int64_t pairs = int64_t{s.experts} * s.ranks; pairs > INT32_MAX) {
+    return bad(fmt::format("{} experts on {} ranks are {} choices of replicas; at most {} can be",
+                           s.experts, s.ranks, pairs, INT32_MAX));
+  }
   if (s.ranks % s.ranks_per_node != 0) {
     return bad(
         fmt::format("{} ranks are no whole number of nodes of {}", s.ranks, s.ranks_per_node));

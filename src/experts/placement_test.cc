@@ -94,6 +94,9 @@ TEST(ExpertShape, SaysWhatWouldDivide) {
             std::string::npos);
   EXPECT_NE(message({.experts = 8, .ranks = 4, .ranks_per_node = 3}).find("nodes of 3"),
             std::string::npos);
+  EXPECT_TRUE(CheckShape({.experts = 1 << 16, .ranks = 1 << 14}));
+  EXPECT_NE(message({.experts = 1 << 16, .ranks = 1 << 15}).find("2147483648 choices of replicas"),
+            std::string::npos);
   EXPECT_NE(CheckSlots({.experts = 3}, Numbers{0, 1, 1}).error().message.find("expert 2"),
             std::string::npos);
   EXPECT_FALSE(CheckSlots({.experts = 3}, Numbers{0, 1}));
