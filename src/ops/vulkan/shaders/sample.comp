@@ -212,6 +212,7 @@ int DrawToken() {
   const int end = min(begin + each, a.sampled);
   uint64_t own = 0;
   for (int id = begin; id < end; ++id) own += KeptWeight(row.at[id], id);
+  if (me == 0) found = pick_id;  // until one finds more
   SumOfParts(own);
   uint64_t before = 0;
   for (int i = 0; i < me; ++i) before += parts[i];
