@@ -22,7 +22,7 @@ bool mine;  // the column is there
 float memory_[kRowSum], sum_[kRowSum];
 
 // What the rows of this step read of the state at the chunk's start.
-void ReadState(Rows rows, Places p, Floats old) {
+void ReadState(Rows rows, Places p, SharedFloats old) {
   const bool some = kRowSum * eight < rows.end && kRowSum * (eight + 1) > rows.first;
   vec4 k0 = vec4(0.0), k1 = vec4(0.0), q0 = vec4(0.0), q1 = vec4(0.0);
   for (int d0 = 0; d0 < dk; d0 += kStaged) {
@@ -144,7 +144,7 @@ void TakeIn(Places p, uint64_t before, uint64_t kept) {
     if (before != 0) {
       [[unroll]] for (int i = 0; i < 4; ++i) {
         s[i] = exp(g.at[CHANNEL_DECAY != 0 ? last + d + i : last]) *
-               Floats(before).at[(d + i) * dv + column];
+               SharedFloats(before).at[(d + i) * dv + column];
       }
     }
     for (int j8 = 0; j8 < kBlockTokens; j8 += 8) {
@@ -152,7 +152,7 @@ void TakeIn(Places p, uint64_t before, uint64_t kept) {
         s = fma(staged_[(j8 + j) * (kTaken / 4) + eight], vec4(u_[(j8 + j) * kColumns + lane]), s);
       }
     }
-    [[unroll]] for (int i = 0; i < 4; ++i) Floats(kept).at[(d + i) * dv + column] = s[i];
+    [[unroll]] for (int i = 0; i < 4; ++i) SharedFloats(kept).at[(d + i) * dv + column] = s[i];
   }
 }
 
@@ -184,7 +184,7 @@ void main() {
     }
     [[unroll]] for (int i = 0; i < kRowSum; ++i) memory_[i] = sum_[i] = 0.0;
     barrier();
-    if (before != 0) ReadState(rows, p, Floats(before));
+    if (before != 0) ReadState(rows, p, SharedFloats(before));
     for (int other = 0; kRowSum * other < rows.end; ++other) {
       ONLY_IF(eight == other) Solve(rows, p, head, page);
       barrier();

@@ -18,6 +18,10 @@ layout(push_constant) uniform Arguments {
   int group_rule;  // decay form | add << 2 | cache group << 3
   float lower_bound;
 } a;
+// What an invocation leaves in memory for others of its workgroup: barriers order these only.
+layout(buffer_reference, std430, buffer_reference_align = 4) coherent buffer SharedFloats {
+  float at[];
+};
 // lavapipe runs what an `if` hides from all its invocations, but leaves their loops.
 #define ONLY_IF(condition) for (bool once = (condition); once; once = false)
 

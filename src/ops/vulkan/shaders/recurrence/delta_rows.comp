@@ -16,11 +16,11 @@ int me;
 void CopyEarlier(Rows rows, Places p, uint64_t page, int head) {
   Floats from = Floats(page + HeadBytes() * uint64_t(head));
   Floats from_g = Floats(page + DecayAt(head));
-  for (int i = me; i < rows.first * dk; i += kThreads) Floats(p.k).at[i] = from.at[i];
+  for (int i = me; i < rows.first * dk; i += kThreads) SharedFloats(p.k).at[i] = from.at[i];
   for (int i = me; i < rows.first * dv; i += kThreads) {
-    Floats(p.q).at[i / dv * QueryWidth() + i % dv] = from.at[kBlockTokens * dk + i];
+    SharedFloats(p.q).at[i / dv * QueryWidth() + i % dv] = from.at[kBlockTokens * dk + i];
   }
-  for (int i = me; i < rows.first * width; i += kThreads) Floats(p.g).at[i] = from_g.at[i];
+  for (int i = me; i < rows.first * width; i += kThreads) SharedFloats(p.g).at[i] = from_g.at[i];
 }
 
 // Eight rows at a time, 32 invocations each.
@@ -38,14 +38,14 @@ void Normalise(Rows rows, Places p, int head) {
     const float k_scale = KeyScale(SumOf32(first));
     const float q_scale = QueryScale(SumOf32(kThreads + first));
     for (int d = lane; d < dk; d += kSquareSums) {
-      Floats(p.k).at[row * dk + d] = x.at[KeyAt(head) + d] * k_scale;
-      Floats(p.q).at[row * QueryWidth() + d] = x.at[QueryAt(head) + d] * q_scale;
+      SharedFloats(p.k).at[row * dk + d] = x.at[KeyAt(head) + d] * k_scale;
+      SharedFloats(p.q).at[row * QueryWidth() + d] = x.at[QueryAt(head) + d] * q_scale;
     }
   }
 }
 
 void SumDecays(Rows rows, Places p, int head) {
-  Floats g = Floats(p.g);
+  SharedFloats g = SharedFloats(p.g);
   for (int n = me + rows.first * width; n < rows.end * width; n += kThreads) {
     g.at[n] = LogDecay(rows.token + n / width, head, n % width);
   }
@@ -72,7 +72,7 @@ vec4 FourRows(uint64_t from, int row_floats, int n, int d, int first, int end) {
   vec4 four = vec4(0.0);
   [[unroll]] for (int i = 0; i < 4; ++i) {
     const int row = 4 * n + i;
-    if (row >= first && row < end) four[i] = Floats(from).at[row * row_floats + d];
+    if (row >= first && row < end) four[i] = SharedFloats(from).at[row * row_floats + d];
   }
   return four;
 }
@@ -99,10 +99,10 @@ void main() {
   if (rows.end < kBlockTokens) {
     Floats k = Floats(page + HeadBytes() * uint64_t(head)), g = Floats(page + DecayAt(head));
     for (int n = me + rows.first * dk; n < rows.end * dk; n += kThreads) {
-      k.at[n] = Floats(p.k).at[n];
+      k.at[n] = SharedFloats(p.k).at[n];
     }
     for (int n = me + rows.first * width; n < rows.end * width; n += kThreads) {
-      g.at[n] = Floats(p.g).at[n];
+      g.at[n] = SharedFloats(p.g).at[n];
     }
   }
   // Tiles on and below the diagonal, row by row: tile n is (i, j).
@@ -157,7 +157,7 @@ void main() {
     const int row = 4 * i4 + i;
     if (row < rows.first || row >= rows.end) continue;
     if (CHANNEL_DECAY == 0) {
-      const float own = Floats(p.g).at[row];
+      const float own = SharedFloats(p.g).at[row];
       const vec4 fade = exp(vec4(own) - FourRows(p.g, 1, j4, 0, 0, rows.end));
       by_key[i] *= fade;
       by_query[i] *= fade;
