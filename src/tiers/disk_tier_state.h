@@ -28,7 +28,7 @@ struct DiskTier::State {
       : options(o),
         files(o.files != nullptr ? *o.files : system),
         identity{o.fingerprint.digits, o.cipher ? o.cipher->id() : ""},
-        part_file(files, options.fingerprint.common, options.cipher ? &*options.cipher : nullptr),
+        part_file(files, options.fingerprint.portable, options.cipher ? &*options.cipher : nullptr),
         queue([this](const PageMove& move, const PagePart& part, int64_t began_us) {
           return CarryOut(move, part, began_us);
         }) {}

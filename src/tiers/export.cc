@@ -135,6 +135,16 @@ Status CopyParts(FileLayer& files, const Parts& parts, const std::string& to, in
   return {};
 }
 
+// Whether pages that lie in `home`, below the directory or itself, are all that there are.
+Status IsWhole(const std::string& directory, const std::string& home, std::string_view lines) {
+  std::error_code none;
+  if (RankOf(lines).empty() || std::filesystem::equivalent(home, directory, none)) return {};
+  return Bad(directory, fmt::format("it has the pages of several ranks, each with its own heads in "
+                                    "a folder of its own: export each folder ({} and the others), "
+                                    "and import each file into the folder of the same rank",
+                                    home));
+}
+
 }  // namespace
 
 Result<Exported> ExportPages(const ExportRequest& request) {
@@ -175,8 +185,9 @@ Result<Exported> ExportPages(const ExportRequest& request) {
   }
   const std::string home =
       std::filesystem::path(parts[0].segment->name.stem).parent_path().string();
-  const std::string lines(CommonLines(ReadLines(home, best.fingerprint)));
+  const std::string lines = PortableLines(ReadLines(home, best.fingerprint));
   if (lines.empty()) return Bad(home, "the lines of " + best.fingerprint + " are not there");
+  RETURN_IF_ERROR(IsWhole(request.directory, home, lines));
   std::vector<SegmentEntry> entries;
   for (const Found& part : parts) {
     SegmentEntry entry = part.entry;
@@ -246,8 +257,9 @@ Result<Read> ReadHead(FileLayer& files, int fd, const std::string& path) {
   return read;
 }
 
-std::map<std::string_view, std::string_view> Named(std::string_view lines) {
-  std::map<std::string_view, std::string_view> named;
+using NamedLines = std::map<std::string_view, std::string_view>;
+NamedLines Named(std::string_view lines) {
+  NamedLines named;
   while (!lines.empty()) {
     const std::string_view line = lines.substr(0, lines.find('\n'));
     lines.remove_prefix(std::min(lines.size(), line.size() + 1));
@@ -257,10 +269,29 @@ std::map<std::string_view, std::string_view> Named(std::string_view lines) {
   return named;
 }
 
+// How many differ, and which, in words.
+std::pair<size_t, std::string> DifferencesOf(const NamedLines& file, const NamedLines& directory) {
+  std::set<std::string_view> names;
+  for (const NamedLines* lines : {&file, &directory}) {
+    for (const auto& [name, value] : *lines) names.insert(name);
+  }
+  const auto value_in = [](const NamedLines& lines, std::string_view name) {
+    const auto at = lines.find(name);
+    return at == lines.end() ? std::string_view("nothing") : at->second;
+  };
+  std::string text;
+  size_t count = 0;
+  for (const std::string_view name : names) {
+    if (value_in(file, name) == value_in(directory, name)) continue;
+    text += fmt::format("{}{} is {} in the file and {} in the directory", count++ > 0 ? "; " : "",
+                        name, value_in(file, name), value_in(directory, name));
+  }
+  return {count, text};
+}
+
 // The fingerprint of the directory that the file's pages are for; or what differs in the nearest.
 Result<TierFingerprint> FingerprintFor(const Read& file, const std::string& from,
                                        const std::string& directory) {
-  const auto wanted = Named(file.lines);
   size_t fewest = ~size_t{0};
   std::string differs;
   std::error_code error;
@@ -268,22 +299,10 @@ Result<TierFingerprint> FingerprintFor(const Read& file, const std::string& from
        at.increment(error)) {
     if (at->path().extension() != ".fingerprint") continue;
     const std::string lines = ReadLines(directory, at->path().stem().string());
-    const std::string common(CommonLines(lines));
-    if (common.empty()) continue;
-    if (common == file.lines) {
-      return TierFingerprint(common, lines.substr(std::min(lines.size(), common.size() + 1)));
-    }
-    std::string text;
-    size_t count = 0;
-    const auto here = Named(common);
-    for (const auto& [name, value] : wanted) {
-      const auto mine = here.find(name);
-      const std::string_view own = mine == here.end() ? "nothing" : mine->second;
-      if (own == value) continue;
-      ++count;
-      text += fmt::format("{}{} is {} in the file and {} in the directory", count > 1 ? "; " : "",
-                          name, value, own);
-    }
+    if (lines.empty()) continue;
+    const std::string portable = PortableLines(lines);
+    if (portable == file.lines) return TierFingerprint::Of(lines);
+    const auto [count, text] = DifferencesOf(Named(file.lines), Named(portable));
     if (count < fewest) {
       fewest = count;
       differs = text;

@@ -1,5 +1,6 @@
 // One conversation's pages as one file, which a machine of the same fingerprint resumes: a header
-// with the fingerprint's common lines, entries as in a segment, and the bytes of the parts.
+// with the fingerprint's portable lines, entries as in a segment, and the bytes of the parts. Of
+// several ranks, one's pages: each has a folder, and a file, of its own.
 // Encrypted parts stay encrypted. The calling thread.
 #pragma once
 
@@ -28,11 +29,11 @@ struct Exported {
   int64_t tokens = 0;       // that can be resumed
   int64_t parts = 0, bytes = 0;
 };
-// The longest beginning of the tokens that the directory has.
+// The longest beginning of the tokens that the directory has. kInvalid: it is of several ranks.
 Result<Exported> ExportPages(const ExportRequest& request);
 
 // Writes the file's parts as a segment of the directory, for servers there. kInvalid, by name, when
-// the file is damaged or the directory has another fingerprint.
+// the file is damaged or the directory has another fingerprint or is another rank's.
 Result<Exported> ImportPages(const std::string& from, const std::string& directory,
                              const std::function<void(double)>& progress);
 

@@ -30,7 +30,7 @@ PageCipher::Nonce NonceOf(const PartPlace& place) {
 
 // A part that is put in the place of another one is not genuine.
 std::string PartFile::BoundTo(const KnownPart& part) const {
-  return fmt::format("{} {:016x}{:016x} {}", common_, part.key.high, part.key.low,
+  return fmt::format("{} {:016x}{:016x} {}", portable_, part.key.high, part.key.low,
                      static_cast<int>(part.kind));
 }
 

@@ -29,9 +29,9 @@ using PartPieces = std::vector<std::span<std::byte>>;
 class PartFile {
  public:
   // `cipher`: null for pages as they are. All of them outlive it.
-  // `common`: of the fingerprint; encrypted parts are bound to it.
-  PartFile(FileLayer& files, std::string common, const PageCipher* cipher)
-      : files_(files), common_(std::move(common)), cipher_(cipher) {}
+  // `portable`: of the fingerprint; encrypted parts are bound to it.
+  PartFile(FileLayer& files, std::string portable, const PageCipher* cipher)
+      : files_(files), portable_(std::move(portable)), cipher_(cipher) {}
 
   // Bytes in a file of a part that has so many in memory.
   int64_t BytesOf(int64_t bytes) const {
@@ -51,7 +51,7 @@ class PartFile {
   std::string BoundTo(const KnownPart& part) const;
 
   FileLayer& files_;
-  const std::string common_;
+  const std::string portable_;
   const PageCipher* cipher_;
 };
 

@@ -53,8 +53,7 @@ Result<std::unique_ptr<RankTiers>> RankTiers::Open(const DiskTierOptions& option
     if (ranks.count > 1 && !own.directory.empty()) {
       own.directory += fmt::format("/rank-{}", number);
       own.bytes_max /= ranks.group;
-      own.fingerprint =
-          options.fingerprint.With(fmt::format("the rank: {} of {}\n", number, ranks.group));
+      own.fingerprint = options.fingerprint.OfRank(number, ranks.group);
     }
     ASSIGN_OR_RETURN(std::unique_ptr<DiskTier> tier, DiskTier::Open(own));
     all->movers_[rank] = std::make_unique<RankMover>(*all, *tier, rank / ranks.group);

@@ -27,6 +27,12 @@ constexpr size_t kLinesBytesMax = 1 << 16;
 constexpr size_t kDigits = 32;      // of a fingerprint
 constexpr size_t kNameDigits = 16;  // of them, in a file's name
 constexpr size_t kKeyDigits = 16;
+constexpr std::string_view kRankName = "the rank: ", kOnlyRank = "0 of 1";
+
+std::string_view CommonLines(std::string_view lines) {
+  const size_t end = lines.find("\n\n");
+  return end == std::string_view::npos ? lines : lines.substr(0, end + 1);
+}
 
 std::string DigitsOf(std::string_view text) {
   unsigned char sum[EVP_MAX_MD_SIZE];
@@ -56,17 +62,32 @@ Error Failed(const char* what, int error) {
 TierFingerprint::TierFingerprint(const std::string& common_lines, const std::string& local_lines)
     : lines(local_lines.empty() ? common_lines : common_lines + '\n' + local_lines),
       digits(DigitsOf(lines)),
-      common(DigitsOf(common_lines)) {}
+      portable(DigitsOf(PortableLines(lines))) {}
 
-TierFingerprint TierFingerprint::With(const std::string& local_line) const {
-  const std::string_view everywhere = CommonLines(lines);
-  std::string local = lines.substr(std::min(lines.size(), everywhere.size() + 1));
-  return TierFingerprint(std::string(everywhere), local + local_line);
+TierFingerprint TierFingerprint::Of(const std::string& lines) {
+  const std::string common(CommonLines(lines));
+  return TierFingerprint(common, lines.substr(std::min(lines.size(), common.size() + 1)));
 }
 
-std::string_view CommonLines(std::string_view lines) {
-  const size_t end = lines.find("\n\n");
-  return end == std::string_view::npos ? lines : lines.substr(0, end + 1);
+TierFingerprint TierFingerprint::OfRank(int32_t rank, int32_t ranks) const {
+  const bool local = CommonLines(lines).size() < lines.size();
+  return Of(fmt::format("{}{}{}{} of {}\n", lines, local ? "" : "\n", kRankName, rank, ranks));
+}
+
+std::string PortableLines(std::string_view lines) {
+  std::string portable(CommonLines(lines));
+  const std::string_view rank = RankOf(lines);
+  if (!rank.empty()) portable += fmt::format("\n{}{}\n", kRankName, rank);
+  return portable;
+}
+
+std::string_view RankOf(std::string_view lines) {
+  lines.remove_prefix(CommonLines(lines).size());
+  const size_t at = lines.find(fmt::format("\n{}", kRankName));
+  if (at == std::string_view::npos) return {};
+  lines.remove_prefix(at + 1 + kRankName.size());
+  lines = lines.substr(0, lines.find('\n'));
+  return lines == kOnlyRank ? std::string_view() : lines;
 }
 
 PartSum::PartSum(const PageKey& key, uint32_t kind) {

@@ -24,13 +24,18 @@ namespace braid {
 struct TierFingerprint {
   TierFingerprint() = default;
   explicit TierFingerprint(const std::string& common_lines, const std::string& local_lines = {});
-  TierFingerprint With(const std::string& local_line) const;
+  static TierFingerprint Of(const std::string& lines);
+  // Of one of several ranks that divide the heads.
+  TierFingerprint OfRank(int32_t rank, int32_t ranks) const;
   std::string lines;
-  std::string digits;  // of all
-  std::string common;  // digits of those that hold everywhere
+  std::string digits;    // of all
+  std::string portable;  // digits of PortableLines
 };
-// Those that hold everywhere.
-std::string_view CommonLines(std::string_view lines);
+// Those that decide about a page's bytes wherever it lies: those that hold everywhere, and behind
+// an empty line the rank, where there are several.
+std::string PortableLines(std::string_view lines);
+// Of PortableLines; empty: one rank has all heads.
+std::string_view RankOf(std::string_view lines);
 
 // Whose pages a segment has: the fingerprint's digits, and the id of the key that they are
 // encrypted with (16 hex digits; empty: they are not).
