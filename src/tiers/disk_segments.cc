@@ -1,8 +1,6 @@
 // The segments of a tier's directory: what is there, what makes way, where the next part goes.
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -65,29 +63,14 @@ void DiskTier::State::Look() {
   others.clear();
   for (const SegmentName& name : *listed) {
     const auto at = known.find(name.stem);
-    int32_t id = -1;
     if (at != known.end()) {
-      id = at->second;
+      LookInto(at->second, name);
       known.erase(at);
-    } else if (name.same) {
-      const Result<int32_t> opened = OpenSegment(name);
-      if (opened) id = *opened;
-    }
-    if (id < 0) {
+    } else if (name.same && name.index_bytes > 0) {
+      segments.emplace(next_segment, TierSegment{.stem = name.stem, .parts = {}});
+      LookInto(next_segment++, name);
+    } else {
       others.emplace(name.stem, name);
-      continue;
-    }
-    Segment& segment = segments[id];
-    if (segment.own) continue;
-    struct stat info;
-    if (::fstat(segment.pages, &info) != 0) continue;
-    segment.bytes = info.st_size;
-    const auto entries = ReadEntries(files, {.fd = segment.index, .pages_bytes = info.st_size},
-                                     identity, segment.index_bytes);
-    if (entries) {
-      Learn(id, *entries);
-    } else if (entries.error().code == ErrorCode::kUnavailable) {
-      locked_out = entries.error().message;
     }
   }
   for (const auto& [stem, id] : known) {  // removed by another server
@@ -95,18 +78,28 @@ void DiskTier::State::Look() {
   }
 }
 
-Result<int32_t> DiskTier::State::OpenSegment(const SegmentName& name) {
-  Segment segment{.stem = name.stem, .used_us = name.changed_us, .parts = {}};
-  segment.pages = ::open(name.pages().c_str(), O_RDWR | O_CLOEXEC);
-  segment.index = ::open(name.index().c_str(), O_RDONLY | O_CLOEXEC);
-  if (segment.pages < 0 || segment.index < 0) {
-    const Error error = Unusable(name.stem, "a segment cannot be opened");
-    if (segment.pages >= 0) ::close(segment.pages);
-    if (segment.index >= 0) ::close(segment.index);
-    return error;
+// What others have written and used since.
+void DiskTier::State::LookInto(int32_t id, const SegmentName& name) {
+  TierSegment& segment = segments[id];
+  segment.used_us = std::max(segment.used_us, name.changed_us);
+  segment.told_us = std::max(segment.told_us, name.changed_us);
+  if (segment.own) return;
+  segment.bytes = name.bytes - name.index_bytes;
+  constexpr auto kEntry = static_cast<int64_t>(sizeof(SegmentEntry));
+  if (name.index_bytes - segment.index_bytes < kEntry) return;
+  const int fd = ::open(name.index().c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    if (errno != ENOENT) Warn(Unusable(name.index(), "an index cannot be opened"));
+    return;
   }
-  segments.emplace(next_segment, std::move(segment));
-  return next_segment++;
+  const auto entries =
+      ReadEntries(files, {.fd = fd, .pages = name.pages()}, identity, segment.index_bytes);
+  ::close(fd);
+  if (entries) {
+    Learn(id, *entries);
+  } else if (entries.error().code == ErrorCode::kUnavailable) {
+    locked_out = entries.error().message;
+  }
 }
 
 void DiskTier::State::Learn(int32_t id, const std::vector<SegmentEntry>& entries) {
@@ -130,9 +123,7 @@ void DiskTier::State::ForgetParts(int32_t id) {
 
 void DiskTier::State::Forget(int32_t id) {
   ForgetParts(id);
-  const Segment& segment = segments[id];
-  ::close(segment.pages);
-  ::close(segment.index);
+  Close(segments[id]);
   segments.erase(id);
 }
 
@@ -144,9 +135,10 @@ bool DiskTier::State::Remove(int32_t id) {
 // Unless another server writes to it. Whoever here still reads or writes does so in files that have
 // no name any more.
 bool DiskTier::State::Delete(int32_t id) {
-  Segment& segment = segments[id];
-  if (::flock(segment.pages, LOCK_EX | LOCK_NB) != 0) return false;
-  RemoveFiles(segment.stem);
+  TierSegment& segment = segments[id];
+  const bool locked_here = segment.index >= 0;
+  if (!locked_here && !RemoveUnlessWritten(segment.stem)) return false;
+  if (locked_here) RemoveFiles(segment.stem);
   ForgetParts(id);
   segment.gone = true;
   ++segment.users;
@@ -156,8 +148,15 @@ bool DiskTier::State::Delete(int32_t id) {
 
 // One of its users does not need the segment any more.
 void DiskTier::State::Leave(int32_t id) {
-  Segment& segment = segments[id];
-  if (--segment.users == 0 && segment.gone) Forget(id);
+  TierSegment& segment = segments[id];
+  if (--segment.users == 0 && segment.gone) return Forget(id);
+  Settle(id);
+}
+
+// One that this tier does not write to any more is unlocked when the last write has ended.
+void DiskTier::State::Settle(int32_t id) {
+  TierSegment& segment = segments[id];
+  if (segment.index >= 0 && id != active && segment.users == 0) Close(segment);
 }
 
 // Until so many bytes more stay within the bound.
@@ -177,14 +176,7 @@ Status DiskTier::State::MakeRoom(int64_t bytes) {
   std::sort(foreign.begin(), foreign.end());
   // What nobody here can read goes first.
   for (size_t i = 0; i < foreign.size() && total() > options.bytes_max; ++i) {
-    const SegmentName name = others[foreign[i].second];
-    const int fd = ::open(name.pages().c_str(), O_RDWR | O_CLOEXEC);
-    const bool free = fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0;
-    if (free) {
-      RemoveFiles(name.stem);
-      others.erase(name.stem);
-    }
-    if (fd >= 0) ::close(fd);
+    if (RemoveUnlessWritten(foreign[i].second)) others.erase(foreign[i].second);
   }
   for (size_t i = 0; i < order.size() && total() > options.bytes_max; ++i) Remove(order[i].second);
   if (total() <= options.bytes_max) return {};
@@ -196,27 +188,16 @@ Status DiskTier::State::MakeRoom(int64_t bytes) {
 
 Result<int32_t> DiskTier::State::NewSegment() {
   const std::string stem = NewSegmentStem(options.directory, options.fingerprint);
-  constexpr int kMode = S_IRUSR | S_IWUSR;
-  Segment segment{.stem = stem, .used_us = UnixSeconds() * 1'000'000, .own = true, .parts = {}};
-  segment.pages = ::open((stem + ".pages").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
-  segment.index = ::open((stem + ".index").c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode);
-  const std::string header = SegmentHeader(identity);
-  Status status;
-  if (segment.pages < 0 || segment.index < 0) {
-    status = Unusable(stem, "a segment cannot be made");
-  } else if (::flock(segment.pages, LOCK_EX | LOCK_NB) != 0) {
-    status = Unusable(stem, "a segment cannot be locked");
-  } else {
-    status = WriteAll(files, segment.index, std::as_bytes(std::span(header)), 0);
-  }
-  if (!status) {
-    if (segment.pages >= 0) ::close(segment.pages);
-    if (segment.index >= 0) ::close(segment.index);
-    RemoveFiles(stem);
-    return status.error();
-  }
-  segment.index_bytes = kSegmentHeaderBytes;
-  segments.emplace(next_segment, std::move(segment));
+  ASSIGN_OR_RETURN(const SegmentFiles made, CreateSegment(files, stem, identity));
+  const int64_t now_us = UnixSeconds() * 1'000'000;
+  segments.emplace(next_segment, TierSegment{.stem = stem,
+                                             .pages = made.pages,
+                                             .index = made.index,
+                                             .index_bytes = kSegmentHeaderBytes,
+                                             .used_us = now_us,
+                                             .told_us = now_us,
+                                             .own = true,
+                                             .parts = {}});
   return next_segment++;
 }
 
@@ -230,14 +211,13 @@ Result<int32_t> DiskTier::State::Reserve(int64_t bytes, int64_t& offset) {
         fmt::format("a part of {} bytes does not fit the bound of {}", bytes, options.bytes_max)};
   }
   if (active >= 0 && segments[active].bytes > 0 && segments[active].bytes + room > SegmentBytes()) {
-    ::flock(segments[active].pages, LOCK_UN);
-    active = -1;
+    Settle(std::exchange(active, -1));
   }
   RETURN_IF_ERROR(MakeRoom(more));
   if (active < 0) {
     ASSIGN_OR_RETURN(active, NewSegment());
   }
-  Segment& segment = segments[active];
+  TierSegment& segment = segments[active];
   offset = segment.bytes;
   segment.bytes += room;
   segment.used_us = UnixSeconds() * 1'000'000;

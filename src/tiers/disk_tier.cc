@@ -2,7 +2,6 @@
 #include "tiers/disk_tier.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -15,6 +14,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/math.h"
 #include "tiers/disk_tier_state.h"
 
 namespace braid {
@@ -40,8 +40,7 @@ DiskTier::~DiskTier() {
   s.queue.Stop();
   if (s.watch.joinable()) s.watch.join();
   for (auto& [id, segment] : s.segments) {
-    ::close(segment.pages);
-    ::close(segment.index);
+    Close(segment);
   }
 }
 
@@ -73,6 +72,9 @@ Status DiskTier::State::WriteFile(const Task& task) {
   if (status && parts.try_emplace(part, Place{id, place}).second) {
     segments[id].parts.push_back(part);
   }
+  const int64_t room = RoundUp(part_file.BytesOf(bytes), kStoredAlignment);
+  TierSegment& segment = segments[id];
+  if (!status && segment.bytes == place.offset + room) segment.bytes = place.offset;
   Leave(id);
   return status;
 }
@@ -108,10 +110,15 @@ Status DiskTier::State::ReadFile(const Task& task) {
     }
     if (at == parts.end()) return Error{ErrorCode::kNotFound, "the part is not there any more"};
     place = at->second;
-    Segment& segment = segments[place.segment];
+    TierSegment& segment = segments[place.segment];
+    const Result<int> pages = OpenPages(segments, place.segment);
+    if (!pages) {
+      parts.erase(at);
+      return pages.error();
+    }
+    fd = *pages;
     ++segment.users;
-    segment.used_us = UnixSeconds() * 1'000'000;
-    fd = segment.pages;
+    TellUse(segment);
   }
   const Status status = part_file.Read(fd, part, place.at, task.pieces);
   std::lock_guard lock(mutex);

@@ -16,6 +16,7 @@
 #include "tiers/disk_tier.h"
 #include "tiers/move_queue.h"
 #include "tiers/part_file.h"
+#include "tiers/tier_segment.h"
 
 namespace braid {
 
@@ -33,18 +34,6 @@ struct DiskTier::State {
           return CarryOut(move, part, began_us);
         }) {}
 
-  // A pair of files.
-  struct Segment {
-    std::string stem;
-    int pages = -1, index = -1;
-    int64_t bytes = 0;        // of NAME.pages that are given away or there
-    int64_t index_bytes = 0;  // of NAME.index that were read or written
-    int64_t used_us = 0;
-    int32_t users = 0;  // threads that read or write it
-    bool own = false;   // this tier appends to it, or did
-    bool gone = false;  // its files are removed; the last user closes it
-    std::vector<KnownPart> parts;
-  };
   struct Place {
     int32_t segment = 0;
     PartPlace at;
@@ -79,7 +68,8 @@ struct DiskTier::State {
   void Leave(int32_t id);
   void Learn(int32_t id, const std::vector<SegmentEntry>& entries);
   void Look();
-  Result<int32_t> OpenSegment(const SegmentName& name);
+  void LookInto(int32_t id, const SegmentName& name);
+  void Settle(int32_t id);
   void Tell();
   void Warn(const Error& error);
   bool on_disk() const { return !options.directory.empty(); }
@@ -105,7 +95,7 @@ struct DiskTier::State {
   mutable std::mutex mutex;
   EventSink* events = nullptr;
   std::unordered_map<KnownPart, Place, PartHash> parts;
-  std::map<int32_t, Segment> segments;
+  TierSegments segments;
   std::map<std::string, SegmentName> others;  // by stem: of other fingerprints, or not readable
   int32_t next_segment = 0;
   int32_t active = -1;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,13 +43,12 @@ SegmentFacts FactsOf(FileLayer& files, const SegmentName& name) {
     facts.written_to = ::flock(pages.fd(), LOCK_SH | LOCK_NB) != 0;
     if (!facts.written_to) ::flock(pages.fd(), LOCK_UN);
   }
-  struct stat info;
-  if (index.fd() < 0 || pages.fd() < 0 || ::fstat(pages.fd(), &info) != 0) return facts;
+  if (index.fd() < 0 || pages.fd() < 0) return facts;
   facts.identity = IdentityOf(files, index.fd());
   if (!facts.identity) return facts;
   int64_t begin = 0;
   auto entries =
-      ReadEntries(files, {.fd = index.fd(), .pages_bytes = info.st_size}, *facts.identity, begin);
+      ReadEntries(files, {.fd = index.fd(), .pages = name.pages()}, *facts.identity, begin);
   if (entries) facts.entries = *std::move(entries);
   for (const SegmentEntry& entry : facts.entries) {
     const bool state = static_cast<GroupKind>(entry.place.kind) == GroupKind::kState;
@@ -96,11 +94,6 @@ Result<int64_t> VerifySegment(FileLayer& files, const SegmentFacts& segment,
   return damaged;
 }
 
-bool RemoveSegment(const SegmentFacts& segment) {
-  const Descriptor pages(segment.name.pages(), O_RDWR);
-  if (pages.fd() < 0 || ::flock(pages.fd(), LOCK_EX | LOCK_NB) != 0) return false;
-  RemoveFiles(segment.name.stem);
-  return true;
-}
+bool RemoveSegment(const SegmentFacts& segment) { return RemoveUnlessWritten(segment.name.stem); }
 
 }  // namespace braid

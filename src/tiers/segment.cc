@@ -1,9 +1,12 @@
 // See the header.
 #include "tiers/segment.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -177,12 +180,16 @@ Result<std::vector<SegmentEntry>> ReadEntries(FileLayer& files, const IndexFile&
   if (count <= 0) return entries;
   entries.resize(static_cast<size_t>(count));
   RETURN_IF_ERROR(ReadAll(files, file.fd, std::as_writable_bytes(std::span(entries)), begin));
-  begin += count * kEntry;
-  std::erase_if(entries, [&](const SegmentEntry& e) {
+  // Afterwards: parts are written before their entries.
+  if (::stat(file.pages.c_str(), &info) != 0) return Failed("the size of a segment", errno);
+  const auto bad = [&](const SegmentEntry& e) {
     const PartPlace& at = e.place;
     return e.check != CheckOf(e) || at.kind > 1 || at.offset < 0 || at.bytes <= 0 ||
-           at.bytes > file.pages_bytes || at.offset > file.pages_bytes - at.bytes;
-  });
+           at.bytes > info.st_size || at.offset > info.st_size - at.bytes;
+  };
+  while (!entries.empty() && bad(entries.back())) entries.pop_back();
+  begin += std::ssize(entries) * kEntry;
+  std::erase_if(entries, bad);
   return entries;
 }
 
@@ -199,7 +206,8 @@ Result<std::vector<SegmentName>> ListSegments(const std::string& directory,
     struct stat pages, index;
     if (::stat(name.pages().c_str(), &pages) != 0 || !S_ISREG(pages.st_mode)) continue;
     name.bytes = pages.st_size;
-    if (::stat(name.index().c_str(), &index) == 0) name.bytes += index.st_size;
+    if (::stat(name.index().c_str(), &index) == 0) name.index_bytes = index.st_size;
+    name.bytes += name.index_bytes;
     name.changed_us = pages.st_mtim.tv_sec * 1'000'000 + pages.st_mtim.tv_nsec / 1000;
     name.same = !fingerprint.digits.empty() && path.stem().string().starts_with(prefix);
     names.push_back(std::move(name));
@@ -233,6 +241,34 @@ void RemoveFiles(const std::string& stem) {
   // The index first: without it the pages are nobody's.
   ::unlink((stem + ".index").c_str());
   ::unlink((stem + ".pages").c_str());
+}
+
+bool RemoveUnlessWritten(const std::string& stem) {
+  const int pages = ::open((stem + ".pages").c_str(), O_RDWR | O_CLOEXEC);
+  if (pages < 0) return errno == ENOENT;
+  const bool free = ::flock(pages, LOCK_EX | LOCK_NB) == 0;
+  if (free) RemoveFiles(stem);
+  ::close(pages);
+  return free;
+}
+
+Result<SegmentFiles> CreateSegment(FileLayer& files, const std::string& stem,
+                                   const SegmentIdentity& identity) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kMode = S_IRUSR | S_IWUSR;
+  const SegmentFiles made{::open((stem + ".pages").c_str(), kFlags, kMode),
+                          ::open((stem + ".index").c_str(), kFlags, kMode)};
+  Status status;
+  if (made.pages < 0 || made.index < 0 || ::flock(made.pages, LOCK_EX | LOCK_NB) != 0) {
+    status = Failed("making a segment", errno);
+  } else {
+    const std::string header = SegmentHeader(identity);
+    status = WriteAll(files, made.index, std::as_bytes(std::span(header)), 0);
+  }
+  if (status) return made;
+  if (made.pages >= 0) ::close(made.pages);
+  if (made.index >= 0) ::close(made.index);
+  RemoveFiles(stem);
+  return status.error();
 }
 
 Status WriteLines(const std::string& directory, const TierFingerprint& fingerprint) {

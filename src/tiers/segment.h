@@ -82,11 +82,12 @@ class PartSum {
 };
 
 // The entries of NAME.index from byte `begin` (0: the header) on, without those that are damaged or
-// name bytes past the end of NAME.pages. Sets `begin` to the end of the last whole entry.
+// name bytes past the end of NAME.pages. Sets `begin` to the end of the last good one: what is bad
+// at the end may still be written.
 // kUnavailable: the pages are encrypted with another key, or one has them and the other has not.
 struct IndexFile {
   int fd = -1;
-  int64_t pages_bytes = 0;  // size of NAME.pages
+  std::string pages;  // path of NAME.pages
 };
 Result<std::vector<SegmentEntry>> ReadEntries(FileLayer& files, const IndexFile& file,
                                               const SegmentIdentity& identity, int64_t& begin);
@@ -97,7 +98,8 @@ struct SegmentName {
   std::string name_digits() const;  // of the fingerprint
   bool same = false;                // of this fingerprint
   int64_t bytes = 0;                // of both files
-  int64_t changed_us = 0;
+  int64_t index_bytes = 0;          // of them
+  int64_t changed_us = 0;           // of NAME.pages: its last write, or use
   std::string pages() const { return stem + ".pages"; }
   std::string index() const { return stem + ".index"; }
 };
@@ -110,7 +112,15 @@ Status WriteLines(const std::string& directory, const TierFingerprint& fingerpri
 std::string ReadLines(const std::string& directory, std::string_view name_digits);
 // Removes both files; the caller has locked NAME.pages.
 void RemoveFiles(const std::string& stem);
+// Both files, unless somebody writes to them. Whether they are not there any more.
+bool RemoveUnlessWritten(const std::string& stem);
 std::string NewSegmentStem(const std::string& directory, const TierFingerprint& fingerprint);
+// Both files, with the header in the index. The lock of NAME.pages holds until that is closed.
+struct SegmentFiles {
+  int pages = -1, index = -1;
+};
+Result<SegmentFiles> CreateSegment(FileLayer& files, const std::string& stem,
+                                   const SegmentIdentity& identity);
 
 // All or an error; names what was being done.
 Status ReadAll(FileLayer& files, int fd, std::span<std::byte> out, int64_t offset);

@@ -28,7 +28,6 @@ using KernelKey = std::pair<const char*, KernelConstants>;
 // Why braid's kernels cannot run within a device's limits; empty: they can.
 std::string TooLittle(const DeviceFacts& facts);
 
-
 struct Allocation {
   VkBuffer buffer = nullptr;
   VkDeviceMemory memory = nullptr;
