@@ -17,7 +17,7 @@
 #include "scheduler/mover.h"
 #include "tiers/host_pages.h"
 #include "tiers/page_cipher.h"
-#include "tiers/segment.h"
+#include "tiers/segments/segment.h"
 
 namespace braid {
 

@@ -16,7 +16,7 @@
 #include "tiers/disk_tier.h"
 #include "tiers/move_queue.h"
 #include "tiers/part_file.h"
-#include "tiers/tier_segment.h"
+#include "tiers/segments/tier_segment.h"
 
 namespace braid {
 

@@ -12,7 +12,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "tiers/page_cipher.h"
-#include "tiers/segment.h"
+#include "tiers/segments/segment.h"
 
 namespace braid {
 

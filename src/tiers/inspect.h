@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "tiers/segment.h"
+#include "tiers/segments/segment.h"
 
 namespace braid {
 

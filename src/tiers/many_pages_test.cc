@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "tiers/disk_tier.h"
-#include "tiers/segment.h"
+#include "tiers/segments/segment.h"
 
 namespace braid {
 namespace {

@@ -13,7 +13,7 @@
 #include "cache/page_key.h"
 #include "tiers/file_layer.h"
 #include "tiers/page_cipher.h"
-#include "tiers/segment.h"
+#include "tiers/segments/segment.h"
 
 namespace braid {
 

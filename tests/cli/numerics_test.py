@@ -30,7 +30,7 @@ def test_builds_that_differ_in_other_files_share(copy, tmp_path):
     here = digest(ROOT, tmp_path / "here.cc")
     assert digest(copy, tmp_path / "there.cc") == here
     for other in ("src/server/metrics.cc", "src/cli/run.cc", "src/router/module.cmake",
-                  "src/tiers/segment.cc", "src/text/tokens/tokenizer.cc",
+                  "src/tiers/segments/segment.cc", "src/text/tokens/tokenizer.cc",
                   "src/scheduler/scheduler_test.cc", "cmake/dist.cmake"):
         (copy / other).parent.mkdir(exist_ok=True)
         (copy / other).write_text("// changed\n")

@@ -1,5 +1,5 @@
 // See the header.
-#include "tiers/tier_segment.h"
+#include "tiers/segments/tier_segment.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
 // See the header.
-#include "tiers/segment.h"
+#include "tiers/segments/segment.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
