@@ -3,9 +3,9 @@
 # those that it gives to this one; *_test.cc beside them form one test program per module. A module
 # may add flags or dependencies of its own in src/<module>/module.cmake, and name tests there that
 # take seconds each (BRAID_SLOW_TESTS, a list of GoogleTest's patterns): they become a CTest test of
-# their own with the label `slow`, which `ctest -L unit -LE slow` leaves out. In a module of the list
-# BRAID_TESTS_TOGETHER no two files of tests define the same name: four are compiled as one, which
-# takes two thirds of the time. The sanitizer presets compile each by itself.
+# their own with the label `slow`, which `ctest -L unit -LE slow` leaves out. In a module of the
+# list BRAID_TESTS_TOGETHER no two files of tests define the same name: four are compiled as one,
+# which takes two thirds of the time. The sanitizer presets compile each by itself.
 function(braid_add_module module deps)
   set(BRAID_SLOW_TESTS "")
   set(BRAID_KIND step)
