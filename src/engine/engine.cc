@@ -46,7 +46,7 @@ namespace braid {
 struct ThreadFollower {
   std::unique_ptr<ExpertRecorder> experts;  // used by the executor; null: the model has none
   std::unique_ptr<ModelExecutor> executor;
-  std::thread thread;
+  std::unique_ptr<RankThread> thread;
 };
 
 struct Engine::State {
@@ -74,7 +74,8 @@ struct Engine::State {
   std::vector<ThreadFollower> followers;
   std::unique_ptr<EventLogWriter> event_log;  // null: the run is not recorded
   SchedulerConfig limits;
-  std::unique_ptr<RankLeader> leader;  // null: nobody follows
+  std::unique_ptr<RankLeader> leader;        // null: nobody follows
+  std::unique_ptr<LeadingExecutor> leading;  // around the executors, with it
   mutable std::mutex lost_mutex;
   Status lost;  // why the group of ranks has ended
   std::unique_ptr<Driver> driver;
@@ -358,13 +359,12 @@ Status Engine::State::LoadRanks(Binding first, const std::function<void(std::str
 
 void Engine::State::StartFollowers() {
   for (size_t i = 0; i < followers.size(); ++i) {
-    const int32_t rank = views[i + 1].rank;
-    followers[i].thread = FollowOnThread(*ranks, rank, *followers[i].executor, SharedStart());
+    followers[i].thread = std::make_unique<RankThread>(*ranks, views[i + 1].rank,
+                                                       *followers[i].executor, SharedStart());
   }
   leader = std::make_unique<RankLeader>(
       *ranks->Groups(0).all, SharedStart(),
       [this](const Error& error) {
-        if (tier) tier->LoseOthers();
         std::lock_guard lock(lost_mutex);
         lost = error;
       },
@@ -381,10 +381,11 @@ Status Engine::State::StartEngine() {
   if (ranks) StartFollowers();
   if (partners)
     partnered = std::make_unique<handoff::HandoffExecutor>(*executor, *partners, limits);
-  Executor& runs = partnered ? static_cast<Executor&>(*partnered) : *executor;
+  Executor* runs = partnered ? static_cast<Executor*>(partnered.get()) : executor.get();
+  if (leader) runs = (leading = std::make_unique<LeadingExecutor>(*runs, *leader)).get();
   // No step is planned ahead: docs/decisions/011-no-overlap-on-a-cpu.md.
   driver = std::make_unique<Driver>(
-      std::move(scheduler), runs,
+      std::move(scheduler), *runs,
       DriverConfig{.overlap_depth = 0,
                    .event_log = event_log.get(),
                    .prompts_elsewhere = partners && partners->receives(),
@@ -397,7 +398,7 @@ Status Engine::State::StartEngine() {
   thread = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "braid-engine");
     executor->BindEngineThread();
-    if (const Status status = driver->Run(); !status) LogError("{}", status.error().message);
+    (void)driver->Run();  // an error is the group's end, of which the leader has told
   });
   return {};
 }
@@ -425,7 +426,7 @@ Engine::~Engine() {
   if (state_->balancer) state_->balancer->Stop();
   state_->partners.reset();  // while the driver still takes what it posts
   state_->leader.reset();    // the others end
-  for (ThreadFollower& follower : state_->followers) follower.thread.join();
+  for (ThreadFollower& follower : state_->followers) follower.thread.reset();
   state_->tier.reset();
   if (state_->experts) {
     const Status written = state_->experts->Close(state_->ranks != nullptr);

@@ -49,9 +49,12 @@ class EngineRanks::Presence {
   std::thread thread_;
 };
 
-EngineRanks::EngineRanks(const Mesh& mesh, std::unique_ptr<ProcessRank> process,
+EngineRanks::EngineRanks(const EngineOptions& options, std::unique_ptr<ProcessRank> process,
                          std::unique_ptr<ThreadRanks> threads)
-    : mesh_(mesh), process_(std::move(process)), threads_(std::move(threads)) {}
+    : mesh_(options.mesh),
+      deadline_(options.rank_seconds),
+      process_(std::move(process)),
+      threads_(std::move(threads)) {}
 
 EngineRanks::~EngineRanks() = default;
 
@@ -88,7 +91,7 @@ Result<std::unique_ptr<EngineRanks>> EngineRanks::Create(const EngineOptions& op
     threads = std::make_unique<ThreadRanks>(options.mesh, deadline);
   }
   return std::unique_ptr<EngineRanks>(
-      new EngineRanks(options.mesh, std::move(process), std::move(threads)));
+      new EngineRanks(options, std::move(process), std::move(threads)));
 }
 
 std::vector<int32_t> EngineRanks::here() const {
@@ -190,14 +193,24 @@ LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
           options.reduce, options.two_batch_overlap)};
 }
 
-std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,
-                           LogStart start) {
-  return std::thread([&ranks, rank, &executor, start = std::move(start)] {
-    ::pthread_setname_np(::pthread_self(), fmt::format("braid-rank-{}", rank).c_str());
-    executor.BindEngineThread();
-    const Status status = FollowRun(*ranks.Groups(rank).all, start, executor);
-    if (!status) LogError("rank {} has ended: {}", rank, status.error().message);
-  });
+RankThread::RankThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor, LogStart start)
+    : rank_(rank),
+      deadline_(ranks.deadline()),
+      thread_([this, &ranks, &executor, start = std::move(start)] {
+        ::pthread_setname_np(::pthread_self(), fmt::format("braid-rank-{}", rank_).c_str());
+        executor.BindEngineThread();
+        const Status status = FollowRun(*ranks.Groups(rank_).all, start, executor);
+        if (!status) LogError("rank {} has ended: {}", rank_, status.error().message);
+        over_.set_value();
+      }) {}
+
+RankThread::~RankThread() {
+  if (over_.get_future().wait_for(deadline_) != std::future_status::ready) {
+    fmt::print(stderr, "braid: rank {} does not end within {} s of the others\n", rank_,
+               deadline_.count());
+    std::_Exit(1);
+  }
+  thread_.join();
 }
 
 Status OrEnd(Status status, const EngineRanks* ranks) {

@@ -2,6 +2,8 @@
 // started. Rank 0 leads (runtime/lock_step.h).
 #pragma once
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -31,6 +33,7 @@ class EngineRanks {
   // Of the ranks that share experts, how many are on a machine: neighbours, as far as they divide.
   int32_t of_a_node() const;
   bool as_processes() const { return process_ != nullptr; }
+  std::chrono::seconds deadline() const { return deadline_; }  // of all groups
   ops::Ranks Groups(int32_t rank);
   // What makes the executor that of one of several ranks. With EngineOptions::step_times its groups
   // have the numbers of kTensorGroup and the like.
@@ -48,10 +51,11 @@ class EngineRanks {
 
  private:
   class Presence;
-  EngineRanks(const Mesh& mesh, std::unique_ptr<ProcessRank> process,
+  EngineRanks(const EngineOptions& options, std::unique_ptr<ProcessRank> process,
               std::unique_ptr<ThreadRanks> threads);
 
   const Mesh mesh_;
+  const std::chrono::seconds deadline_;
   std::unique_ptr<ProcessRank> process_;  // one of the two
   std::unique_ptr<ThreadRanks> threads_;
   std::vector<std::unique_ptr<Communicator>> timed_;  // groups, with EngineOptions::step_times
@@ -67,8 +71,20 @@ LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
                     const ExpertSlots& experts_at);
 
 // A rank of this process that follows the first one.
-std::thread FollowOnThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor,
-                           LogStart start);
+class RankThread {
+ public:
+  // All outlive it.
+  RankThread(EngineRanks& ranks, int32_t rank, ModelExecutor& executor, LogStart start);
+  // After the end of the run, or of the group. A rank may hang for ever: one that does not end
+  // within the deadline of the groups ends the process, with an error that names it.
+  ~RankThread();
+
+ private:
+  const int32_t rank_;
+  const std::chrono::seconds deadline_;
+  std::promise<void> over_;
+  std::thread thread_;
+};
 
 // The status; but a process that cannot be a rank, or is one no longer, ends at once, so that
 // mpirun ends the others.

@@ -127,31 +127,32 @@ RankLeader::RankLeader(Communicator& all, const LogStart& start,
 RankLeader::~RankLeader() {
   if (!pending_.empty()) Send();
   const MutableBytes sizes = std::as_writable_bytes(std::span(sizes_));
-  if (!lost_ && !all_.AllGather(BytesOf(kEnd), sizes).ok()) {
+  if (status_ && !all_.AllGather(BytesOf(kEnd), sizes).ok()) {
     LogWarning("a rank left before the end");
   }
 }
 
 void RankLeader::Add(const Event& event) {
-  if (!lost_) AppendRecord(event, pending_);
+  if (status_) AppendRecord(event, pending_);
 }
 
 void RankLeader::Add(const Plan& plan) {
-  if (lost_) return;
+  if (!status_) return;
   AppendRecord(PlanMark{plan.step, HashPlan(plan)}, pending_);
   last_plan_ = plan.rows.empty() ? std::string() : PlanText(plan);
   Send();
 }
 
 void RankLeader::Send() {
-  if (lost_) return;
+  if (!status_) return;
   const Status status = Exchange();
   pending_.clear();
   if (status) return;
-  lost_ = true;
-  LogError("the group of ranks has ended: {}. The last plan: {}", status.error().message,
+  status_ = Error{status.error().code,
+                  fmt::format("the group of ranks has ended: {}", status.error().message)};
+  LogError("{}. The last plan: {}", status_.error().message,
            last_plan_.empty() ? "none" : last_plan_);
-  on_lost_(status.error());
+  on_lost_(status_.error());
 }
 
 // Sends what is pending, and hands on what the others report.

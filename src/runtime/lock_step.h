@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -20,7 +21,8 @@ namespace braid {
 
 class RankLeader final : public RunListener {
  public:
-  // Sends the start. `on_lost` is called once, on the thread that finds out, when the group ends.
+  // Sends the start. `on_lost` is called once, on the thread that finds out, when the group ends:
+  // with what status() says from then on.
   // `reports` gets the others' (null: they have none) and outlives it.
   RankLeader(Communicator& all, const LogStart& start, std::function<void(const Error&)> on_lost,
              EventSink* reports = nullptr);
@@ -29,6 +31,8 @@ class RankLeader final : public RunListener {
   void Add(const Event& event) override;
   void Add(const Plan& plan) override;
   void Idle() override { Send(); }
+  // Why the group has ended; ok while it has not.
+  const Status& status() const { return status_; }
 
  private:
   void Send();
@@ -41,7 +45,24 @@ class RankLeader final : public RunListener {
   std::vector<std::string> others_;  // reports of each
   std::string pending_;
   std::string last_plan_;
-  bool lost_ = false;
+  Status status_;
+};
+
+// Rank 0's executor: the run ends with the group. Nobody waits for moves of pages then, since ranks
+// that are lost never end theirs.
+class LeadingExecutor final : public Executor {
+ public:
+  // Both outlive it.
+  LeadingExecutor(Executor& inner, const RankLeader& leader) : inner_(inner), leader_(leader) {}
+  Result<std::vector<Event>> Exchange(std::vector<Event> local) override {
+    RETURN_IF_ERROR(leader_.status());
+    return inner_.Exchange(std::move(local));
+  }
+  void Launch(Plan plan, EventSink& events) override { inner_.Launch(std::move(plan), events); }
+
+ private:
+  Executor& inner_;
+  const RankLeader& leader_;
 };
 
 // Of a rank that follows, in a process of its own.

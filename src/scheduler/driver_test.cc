@@ -210,6 +210,22 @@ TEST_F(DriverTest, ALostGroupEndsEveryRequestWithTheReason) {
   EXPECT_EQ(refused.error().message, "rank 1 is gone");
 }
 
+// A rank that is lost ends none of its moves.
+TEST_F(DriverTest, ALostGroupEndsTheRunWhilePagesMove) {
+  SchedulerConfig config = BlockConfig();
+  config.handoff = true;
+  Make({.prompts_elsewhere = true}, config);
+  Client client;
+  ASSERT_TRUE(Submit(client, 200, 3));
+  driver_->Turn();
+  ASSERT_EQ(executor_.plans.at(0).moves.size(), 1u);
+  executor_.End();
+  EXPECT_TRUE(driver_->Turn());
+  executor_.lost = "rank 1 is gone";
+  EXPECT_FALSE(driver_->Run());
+  EXPECT_EQ(client.finish, FinishReason::kError);
+}
+
 TEST_F(DriverTest, PromptsThatOthersMayComputeAreAwaited) {
   for (const bool elsewhere : {false, true}) {
     SchedulerConfig config = BlockConfig();

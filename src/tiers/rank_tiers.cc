@@ -21,7 +21,6 @@ class RankTiers::RankMover final : public Mover {
     tier_.Attach(arena, geometry);
   }
   void Start(const PageMove& move, EventSink&) override {
-    all_.Begin(move);
     if (move.dp_rank.value == group_) tier_.Start(move, all_.here_);
   }
   void Drain() override { tier_.Drain(); }
@@ -77,19 +76,9 @@ void RankTiers::Watch(EventSink& events) {
 
 Mover& RankTiers::MoverOf(int32_t rank) { return *movers_.at(rank); }
 
-void RankTiers::Post(Event event) { Take(std::move(event), false); }
+void RankTiers::Post(Event event) { Take(std::move(event)); }
 
-// Where ranks are processes, rank 0 has a part in the moves of its own group alone.
-void RankTiers::Begin(const PageMove& move) {
-  if (!leads() || !several()) return;
-  std::lock_guard lock(mutex_);
-  const auto at = ends_.try_emplace(move.id).first;
-  at->second.of_here = move.dp_rank.value == 0 ? 1 : 0;
-  at->second.all.move = move.id;
-  EndIfOver(at);
-}
-
-void RankTiers::Take(Event event, bool here) {
+void RankTiers::Take(Event event) {
   CHECK(events_ != nullptr, "a tier that nobody watches");
   if (PagesKnown* known = std::get_if<PagesKnown>(&event)) {
     known->added.clear();
@@ -100,9 +89,8 @@ void RankTiers::Take(Event event, bool here) {
   if (moved == nullptr) return;
   if (!leads()) return events_->Post(std::move(event));
   std::lock_guard lock(mutex_);
-  const auto at = ends_.try_emplace(moved->move).first;
-  if (!several()) at->second.of_here = ranks_.group;
-  PagesMoved& all = at->second.all;
+  Ends& ends = ends_[moved->move];
+  PagesMoved& all = ends.all;
   std::set<int32_t> lost(all.lost.begin(), all.lost.end());
   lost.insert(moved->lost.begin(), moved->lost.end());
   all.move = moved->move;
@@ -110,29 +98,10 @@ void RankTiers::Take(Event event, bool here) {
   all.in_memory = moved->in_memory;  // ranks keep the same, as far as anybody needs to know
   if (!moved->error.empty()) all.error = moved->error;
   all.duration_us = std::max(all.duration_us, moved->duration_us);
-  ++(here ? at->second.here : at->second.elsewhere);
-  EndIfOver(at);
-}
-
-// The mutex is held.
-void RankTiers::EndIfOver(std::map<MoveId, Ends>::iterator at) {
-  const Ends& ends = at->second;
-  if (ends.of_here < 0 || ends.here < ends.of_here) return;
-  const bool whole = ends.of_here + ends.elsewhere == ranks_.group;
-  if (!whole && !others_lost_) return;
-  PagesMoved all = std::move(at->second.all);
-  if (!whole) {  // nobody knows what the lost rank has done: nothing is there
-    all.error = "the rank that has the other part is lost";
-    all.lost.clear();
-  }
-  ends_.erase(at);
-  events_->Post(std::move(all));
-}
-
-void RankTiers::LoseOthers() {
-  std::lock_guard lock(mutex_);
-  others_lost_ = true;
-  for (auto at = ends_.begin(); at != ends_.end();) EndIfOver(at++);
+  if (++ends.ranks < ranks_.group) return;
+  PagesMoved whole = std::move(all);
+  ends_.erase(whole.move);
+  events_->Post(std::move(whole));
 }
 
 void RankTiers::Clear() {

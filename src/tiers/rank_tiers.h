@@ -3,7 +3,8 @@
 // one of them has lost is lost. One rank uses the directory itself.
 //
 // Ranks may be threads of one process, or processes with an object each: then that of rank 0 hears
-// of the others' ends by Post (runtime/lock_step.h brings them), or that none come any more.
+// of the others' ends by Post (runtime/lock_step.h brings them). A lost rank ends no move, and with
+// it ends the run (scheduler/driver.h).
 #pragma once
 
 #include <cstdint>
@@ -43,28 +44,22 @@ class RankTiers final : public EventSink {
 
   // What the tiers of other processes say.
   void Post(Event event) override;
-  // No other process says anything any more: moves are lost, over when they are over here.
-  void LoseOthers();
 
  private:
   class RankMover;
   // What the tiers of this process say.
   struct Here final : EventSink {
     explicit Here(RankTiers& tiers) : all(tiers) {}
-    void Post(Event event) override { all.Take(std::move(event), true); }
+    void Post(Event event) override { all.Take(std::move(event)); }
     RankTiers& all;
   };
   struct Ends {
-    int32_t of_here = -1;             // ranks that take part here; -1: nobody knows yet
-    int32_t here = 0, elsewhere = 0;  // ranks that have reported
+    int32_t ranks = 0;  // that have reported
     PagesMoved all;
   };
   explicit RankTiers(TierRanks ranks) : ranks_(std::move(ranks)) {}
   bool leads() const { return ranks_.here.front() == 0; }
-  bool several() const { return std::ssize(ranks_.here) < ranks_.count; }  // processes
-  void Begin(const PageMove& move);
-  void Take(Event event, bool here);
-  void EndIfOver(std::map<MoveId, Ends>::iterator at);
+  void Take(Event event);
 
   const TierRanks ranks_;
   Here here_{*this};
@@ -73,7 +68,6 @@ class RankTiers final : public EventSink {
   std::map<int32_t, std::unique_ptr<Mover>> movers_;  // by rank
   std::mutex mutex_;
   std::map<MoveId, Ends> ends_;  // of moves that are not over; of rank 0's process
-  bool others_lost_ = false;
   EventSink* events_ = nullptr;
 };
 

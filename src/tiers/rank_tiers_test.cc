@@ -8,13 +8,11 @@
 #include <set>
 
 #include "scheduler/inbox.h"
-#include "tiers/test_held_files.h"
 
 namespace braid {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const CacheGeometry kGeometry = {
@@ -164,58 +162,6 @@ TEST_F(RankTiersTest, ProcessesReportToTheFirstOne) {
   EXPECT_EQ(carry_out(Move(Direction::kIn, 0, 1)).error, "");
   second->Clear();
   EXPECT_THAT(carry_out(Move(Direction::kIn, 0, 2)).lost, ElementsAre(0));
-}
-
-// Rank 1's process is lost: what it has not reported will never come. What this process still works
-// at ends when it has, and nothing of either counts as there.
-TEST_F(RankTiersTest, MovesEndWhenAnotherProcessIsLost) {
-  HeldFiles files;
-  const auto first = *RankTiers::Open({.directory = directory_,
-                                       .bytes_max = 1 << 20,
-                                       .fingerprint = TierFingerprint("a: b\n", "c: d\n"),
-                                       .threads = 1,
-                                       .files = &files},
-                                      {4, 2, {0}});
-  first->MoverOf(0).Attach({arenas_[0].data()}, kGeometry);
-  first->Watch(inbox_);
-  Mover& mover = first->MoverOf(0);
-  const auto ends_lost = [&](int64_t id) {
-    std::vector<PagesMoved> ended;
-    for (int i = 0; i < 1000 && ended.empty(); ++i) {
-      inbox_.Wait(10'000);
-      ended = Ended();
-    }
-    ASSERT_EQ(ended.size(), 1u);
-    const PagesMoved& moved = ended[0];
-    EXPECT_THAT(moved.error, HasSubstr("is lost"));
-    EXPECT_THAT(moved.lost, IsEmpty());  // with an error: all of them
-    EXPECT_EQ(moved.move, MoveId(id));
-  };
-  mover.Start(Move(Direction::kOut, 0, 0), inbox_);
-  mover.Start(Move(Direction::kIn, 1, 1), inbox_);  // of the other group, which is elsewhere
-  PagesMoved half;
-  half.move = MoveId(1);
-  first->Post(half);
-  while (first->stats().parts == 0) ::usleep(1000);
-  files.Hold();
-  PageMove held = Move(Direction::kOut, 0, 2);
-  held.parts[0].key = {7, 8};
-  mover.Start(held, inbox_);
-  files.AwaitHeld();  // so the one thread has ended its part of the first move
-  EXPECT_THAT(Ended(), IsEmpty());
-  first->LoseOthers();
-  const std::vector<PagesMoved> ended = Ended();  // but for the one that is still being written
-  ASSERT_EQ(ended.size(), 2u);
-  for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(ended[i].move, MoveId(static_cast<int64_t>(i)));
-    EXPECT_THAT(ended[i].error, HasSubstr("is lost"));
-  }
-  mover.Start(Move(Direction::kIn, 1, 3), inbox_);
-  ends_lost(3);
-  files.Release();
-  ends_lost(2);
-  mover.Start(Move(Direction::kIn, 0, 4), inbox_);
-  ends_lost(4);
 }
 
 // Memory for two parts, which groups that are threads share: the scheduler hears of what makes way

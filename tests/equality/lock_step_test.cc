@@ -82,6 +82,7 @@ Request Ask(Driver& driver, int32_t new_tokens) {
 struct Ended {
   std::vector<Status> followers;
   std::string lost;
+  Status run;  // of rank 0
   std::vector<TokenId> tokens;
   std::string error;
   std::vector<Event> reports;               // that came to rank 0
@@ -116,12 +117,14 @@ Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds dea
     RankLeader leader(
         group.rank(0), {.config = Config(), .model = "sums"},
         [&](const Error& error) { ended.lost = error.message; }, &reports);
-    Driver driver(*Scheduler::Create(Config()), executor, {.followers = &leader});
-    std::thread engine([&] { EXPECT_TRUE(driver.Run().ok()); });
+    LeadingExecutor leading(executor, leader);
+    Driver driver(*Scheduler::Create(Config()), leading, {.followers = &leader});
+    std::thread engine([&] { ended.run = driver.Run(); });
     for (int i = 0; i < 2; ++i) {
       Collector sink;
-      EXPECT_TRUE(driver.Submit(Ask(driver, 30), &sink).ok());
+      if (!driver.Submit(Ask(driver, 30), &sink)) break;
       sink.Wait();
+      ended.error = sink.error;
       ended.tokens.insert(ended.tokens.end(), sink.tokens.begin(), sink.tokens.end());
       std::this_thread::sleep_for(pause);
     }
@@ -137,6 +140,7 @@ TEST(LockStep, RanksFollowToTheEndAndAnIdleGroupStaysTogether) {
   const Ended ended = RunThree(Config(), -1, milliseconds(2000), milliseconds(3000));
   for (const Status& status : ended.followers) EXPECT_TRUE(status.ok()) << status.error().message;
   EXPECT_EQ(ended.lost, "");
+  EXPECT_TRUE(ended.run);
   EXPECT_EQ(ended.tokens.size(), 60u);
 }
 
@@ -164,7 +168,10 @@ TEST(LockStep, ARankThatComputesOtherwiseEndsTheGroup) {
   const Ended ended = RunThree(Config(), 7, milliseconds(300), milliseconds(0));
   ASSERT_FALSE(ended.followers[0].ok());
   EXPECT_THAT(ended.followers[0].error().message, HasSubstr("recorded token"));
-  EXPECT_THAT(ended.lost, HasSubstr("no word from rank 1"));
+  EXPECT_THAT(ended.lost, HasSubstr("the group of ranks has ended: no word from rank 1"));
+  ASSERT_FALSE(ended.run);
+  EXPECT_EQ(ended.run.error().message, ended.lost);
+  EXPECT_EQ(ended.error, ended.lost);
   EXPECT_THAT(ended.followers[1].error().message, HasSubstr("no word from rank 1"));
 }
 
