@@ -208,6 +208,7 @@ void Partners::State::OnReceived(uint64_t cookie, bool whole) {
   const auto at = writes.find(cookie);
   const Write write = at->second;
   writes.erase(at);
+  if (write.lost) return bytes->Free(write.bytes);
   const bool good = whole && Checksum(write.bytes, write.page.size) == write.checksum;
   if (!good) return EndWrite(write, "a page did not arrive as it was sent");
   bytes->Store(write.page, write.bytes, [this, write](const Status& status) {
@@ -464,8 +465,15 @@ void Partners::Drain() {
   s.drained.wait(lock, [&s] { return s.moving == 0; });
 }
 
-// Moves that began come first, and prompts that have no pages yet may go on.
+// Moves that began come first, and prompts that have no pages yet may go on. What is being received
+// into a copy touches no page, so the engine thread, which waits, does not wait for its sender.
 void Partners::State::LosePages() {
+  for (auto& [cookie, write] : writes) {
+    if (!bytes->copies() || std::exchange(write.lost, true)) continue;
+    DecodeRooms::Effects effects;
+    decode.EndWrite(write.room, write.part, kPagesLost, effects);
+    Apply(effects);
+  }
   Change([](auto& rooms, auto& effects) { rooms.LosePages(kPagesLost, effects); });
   SendWaiting();
 }

@@ -70,7 +70,8 @@ class Partners final : public Mover {
   void Attach(const Arena& arena, const CacheGeometry& geometry) override;
   // Of a kDecode request, after Expect; or of a kPrefill request that a partner asked for.
   void Start(const PageMove& move, EventSink& events) override;
-  // After the loss of the arena: rooms that have pages end.
+  // After the loss of the arena: rooms that have pages end. Waits for copies of pages that are
+  // being made, and for nothing that another engine does.
   void Drain() override;
   // With a layout: of each rank; the first one's is this. A move begins when all have started it:
   // whatever a rank did to its pages before is done.

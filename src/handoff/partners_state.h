@@ -63,6 +63,7 @@ struct Partners::State final : Transport::Owner {
     uint64_t checksum;
     Page page;
     std::byte* bytes;
+    bool lost = false;  // the page is: what comes goes nowhere
   };
   // A prompt that is computed for a partner. The driver calls it on the engine thread.
   struct Job final : OutputSink {

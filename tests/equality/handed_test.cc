@@ -282,7 +282,8 @@ TEST_P(HandedTest, RestoredThenHandedOffTheyAnswerAsOne) {
   std::filesystem::remove_all(directory);
 }
 
-// No page is written any more when the loss has been heard of, and the prompt is computed here.
+// The loss has been heard of although the sender is silent; no page is written any more, and the
+// prompt is computed here.
 TEST_P(HandedTest, LostPagesEndTheirRooms) {
   if (subject().model == Model::kBraidTiny) return;  // it takes long
   const int tp = on_device() ? 1 : 2;
@@ -291,18 +292,19 @@ TEST_P(HandedTest, LostPagesEndTheirRooms) {
     Handed run(subject(), {.prefill_tp = tp,
                            .decode_tp = tp,
                            .drafts = drafts(),
-                           .faults = {.delay_turns = 400},
                            .flight_bytes = 1,
                            .staging_bytes = 1});
+    run.network().held = true;
     const size_t ticket = run.Submit(requests[0]);
     run.AwaitPart();  // of copies, which leave when the prompt is computed
     run.LosePages(side);
-    const int64_t written = run.network().written;
+    EXPECT_EQ(run.network().written, 0);
+    run.network().held = false;
     ExpectSame(run.Await(ticket), Want()[0]);
-    if (side == Side::kDecode) {
-      EXPECT_EQ(run.network().written, written);
-    }
     run.AwaitHanded(1);
+    if (side == Side::kDecode) {
+      EXPECT_EQ(run.decode(0).stats().bytes, 0);
+    }
     EXPECT_EQ(run.failed(), 1);
     ExpectSame(run.Ask(requests.back()), Want().back());  // pages move again
     run.AwaitHanded(2);
