@@ -5,6 +5,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 
@@ -26,21 +27,24 @@ namespace {
 constexpr int64_t kTableBytes = RoundUp(int64_t{sizeof(ops::DeviceBatchTable)}, 64);
 constexpr int64_t kConstantBytes = int64_t{64} << 10;
 
-// The memory that a step of the most tokens needs, as many sequences or one of the longest context;
-// and the first op that the device lacks, in `missing`. `handed`: as in OpContext.
+// Those of the most tokens: of as many sequences, and of one with the longest context.
+std::array<std::vector<ops::SequenceSpan>, 2> LargestSteps(const ModelDeviceConfig& config) {
+  const int32_t most = std::min(config.step_tokens_max, config.context_tokens_max);
+  std::vector<ops::SequenceSpan> many;
+  for (int32_t i = 0; i < config.step_tokens_max; ++i) many.push_back({i, 1, 0, {}});
+  return {std::move(many), {{0, most, config.context_tokens_max - most, {}}}};
+}
+
+// The memory that they need, and the first op that the device lacks, in `missing`. `handed`: as in
+// OpContext.
 int64_t MeasureStep(const ModelSpec& spec, const ModelWeights& weights,
                     const ModelDeviceConfig& config, ops::HandedExperts* handed,
                     std::string& missing) {
   const CachePlan plan = CachePlanOf(spec, config.kv_dtype);
   const Decoder decoder(spec, weights, plan, config.kv_dtype);
   ThreadPool pool(handed != nullptr ? config.threads : 1);
-  const int32_t most = std::min(config.step_tokens_max, config.context_tokens_max);
-  const ops::SequenceSpan longest{0, most, config.context_tokens_max - most, {}};
-  std::vector<ops::SequenceSpan> many;
-  for (int32_t i = 0; i < config.step_tokens_max; ++i) many.push_back({i, 1, 0, {}});
   int64_t peak = 0;
-  for (const std::span<const ops::SequenceSpan> spans :
-       {std::span(std::as_const(many)), std::span(&longest, 1)}) {
+  for (const std::vector<ops::SequenceSpan>& spans : LargestSteps(config)) {
     Workspace measuring = Workspace::Measuring();
     ops::OpContext context{.device = VulkanDevice(), .pool = &pool, .workspace = &measuring};
     context.missing = &missing;
@@ -108,6 +112,7 @@ Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan:
   device->handed_ = std::move(handed);
   // Weights last: after an error they are still on the host.
   Status fits = device->Reserve(spec, workspace_bytes);
+  if (fits.ok()) fits = device->CheckLargestSteps(spec, weights);
   if (fits.ok()) fits = device->MoveWeights(weights);
   if (fits.ok()) {
     device->CountDecodeStep(spec, weights);
@@ -233,34 +238,58 @@ Status ModelDevice::Reserve(const ModelSpec& spec, int64_t workspace_bytes) {
   return {};
 }
 
-// As ModelExecutor records it, but into a recorder that counts. Ops get no place for constants:
-// what they would put there would count as written.
-void ModelDevice::CountDecodeStep(const ModelSpec& spec, const ModelWeights& weights) {
+// A step as ModelExecutor records it, but into a recorder that counts. Ops get no place for
+// constants: what they would put there would count as written.
+Status ModelDevice::CountStep(const ModelSpec& spec, const ModelWeights& weights,
+                              std::span<const ops::SequenceSpan> spans,
+                              vulkan::Counters& counters) {
   const CachePlan plan = CachePlanOf(spec, config_.kv_dtype);
   const Decoder decoder(spec, weights, plan, config_.kv_dtype);
   ThreadPool pool(1);
   Workspace workspace = MakeWorkspace();
-  vulkan::Recorder counting(*gpu_, decode_step_);
-  const ops::SequenceSpan span{.token_count = 1};
-  const SlotId slot{0};
-  const TokenId token = 0;
+  vulkan::Recorder counting(*gpu_, counters);
+  const int32_t tokens = spans.back().token_begin + spans.back().token_count;
+  const ops::SequenceIndex sequences{spans.data(), static_cast<int32_t>(spans.size()), tokens};
+  const std::vector<SlotId> slots(spans.size(), SlotId(0));
   BeginPasses();
-  DevicePass pass = LayPass(std::span(&slot, 1), {&span, 1, 1}, std::span(&token, 1));
+  DevicePass pass =
+      LayPass(slots, sequences, std::vector<TokenId>(static_cast<size_t>(tokens), TokenId{0}));
   pass.batch.constants = nullptr;
   ops::OpContext context{.device = VulkanDevice(), .pool = &pool, .workspace = &workspace};
   context.recorder = &counting;
   context.batch = &pass.batch;
   context.handed = handed_.get();
-  const Matrix states = workspace.TakeMatrix(1, spec.hidden);
-  decoder.Forward(context, {.tokens = pass.tokens, .sequences = {&span, 1, 1}}, states);
-  const Matrix last = workspace.TakeMatrix(1, spec.hidden);
+  const Matrix states = workspace.TakeMatrix(tokens, spec.hidden);
+  decoder.Forward(context, {.tokens = pass.tokens, .sequences = sequences}, states);
+  const Matrix last = workspace.TakeMatrix(tokens, spec.hidden);
   ops::AddRows(context, {.rows = states, .at = wanted(), .out = last});
-  const Matrix logits = workspace.TakeMatrix(1, spec.vocabulary);
-  decoder.Logits(context, last, logits);
+  const int64_t rows = std::min<int64_t>(tokens, kLogitsRows);
+  const Matrix logits = workspace.TakeMatrix(rows, spec.vocabulary);
+  decoder.Logits(context, last.first_rows(rows), logits);
   ops::gpu::RunSample(
       context, {.logits = logits, .sampled = spec.vocabulary, .draws = draws(), .drawn = drawn()});
-  CHECK(counting.Finish().ok());
+  return counting.Finish();
+}
+
+void ModelDevice::CountDecodeStep(const ModelSpec& spec, const ModelWeights& weights) {
+  const ops::SequenceSpan span{.token_count = 1};
+  CHECK(CountStep(spec, weights, std::span(&span, 1), decode_step_).ok());
   decode_step_.writes = 0;  // of constants
+}
+
+// A device bounds the workgroups of a dispatch, which grow with the tokens of a step.
+Status ModelDevice::CheckLargestSteps(const ModelSpec& spec, const ModelWeights& weights) {
+  for (const std::vector<ops::SequenceSpan>& spans : LargestSteps(config_)) {
+    vulkan::Counters counters;
+    const Status fits = CountStep(spec, weights, spans, counters);
+    if (fits.ok()) continue;
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("steps of {} tokens are too large for the device: {}. Lower "
+                             "--max-batch-tokens",
+                             config_.step_tokens_max, fits.error().message),
+                 "device"};
+  }
+  return {};
 }
 
 Status ModelDevice::Pages::Fetch(std::span<const Piece> pieces) {

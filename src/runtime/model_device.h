@@ -139,7 +139,11 @@ class ModelDevice {
   Status MoveBuffer(const Buffer& buffer, std::span<Weight* const> all, int64_t piece_max,
                     std::map<const std::byte*, std::byte*>& moved);
   Status Reserve(const ModelSpec& spec, int64_t workspace_bytes);
+  Status CountStep(const ModelSpec& spec, const ModelWeights& weights,
+                   std::span<const ops::SequenceSpan> spans, vulkan::Counters& counters);
   void CountDecodeStep(const ModelSpec& spec, const ModelWeights& weights);
+  // kInvalid: they have more workgroups than the device takes.
+  Status CheckLargestSteps(const ModelSpec& spec, const ModelWeights& weights);
   // Rows of logits that a step draws from: of the tokens whose states are wanted, or of drafts.
   int64_t draws_max() const {
     return std::max(int64_t{2} * config_.step_tokens_max,

@@ -236,6 +236,9 @@ Status GpuState::Create() {
                                   .pNext = &features,
                                   .queueCreateInfoCount = 1,
                                   .pQueueCreateInfos = &queues};
+  VkPhysicalDeviceProperties properties;
+  vkGetPhysicalDeviceProperties(physical, &properties);
+  std::ranges::copy(properties.limits.maxComputeWorkGroupCount, groups_max.begin());
   VkResult result = vkCreateDevice(physical, &create, nullptr, &device);
   if (result != VK_SUCCESS) return VulkanError("opening " + facts.name, result);
   vkGetDeviceQueue(device, family, 0, &queue);
@@ -257,6 +260,17 @@ Status GpuState::Create() {
   if (result == VK_SUCCESS) result = vkCreateSemaphore(device, &semaphores, nullptr, &hand_over);
   for (int i = 0; i < kRecordedLeast && result == VK_SUCCESS; ++i) result = AddBuffer();
   if (result != VK_SUCCESS) return VulkanError("opening " + facts.name, result);
+  return {};
+}
+
+Status GpuState::Fits(const Kernel& kernel, const Groups& groups) const {
+  const std::array<int64_t, 3> wanted = {groups.x, groups.y, groups.z};
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] <= groups_max[i]) continue;
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{} takes at most {} workgroups in {}, and {} wants {}", facts.name,
+                             groups_max[i], "xyz"[i], kernel.name, wanted[i])};
+  }
   return {};
 }
 

@@ -63,6 +63,7 @@ struct GpuState {
   uint64_t time_mask = 0;       // of valid bits
   double tick_ns = 0;
   DeviceFacts facts;
+  std::array<int64_t, 3> groups_max = {};  // of a dispatch
   Counters counters;
   std::map<KernelKey, VkPipeline> pipelines;
   std::map<std::byte*, Allocation> allocations;  // by their addresses
@@ -83,6 +84,8 @@ struct GpuState {
   VkResult TakeMemory(const VkMemoryRequirements& needs, std::span<const uint32_t> types,
                       Allocation& made) const;
   Result<VkPipeline> PipelineOf(const Kernel& kernel);
+  // kInvalid: the device does not take so many workgroups in a dispatch.
+  Status Fits(const Kernel& kernel, const Groups& groups) const;
   // The allocation that an address lies in, and how far.
   std::pair<VkBuffer, uint64_t> BufferAt(const std::byte* address) const;
 };

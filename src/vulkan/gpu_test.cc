@@ -150,6 +150,21 @@ TEST_F(Device, CommandsThatAreCountedDoNotRun) {
   EXPECT_EQ(counted.submissions, 2);
 }
 
+TEST_F(Device, MoreWorkgroupsThanItTakesAreAnErrorWithBothNumbers) {
+  const Kernel kernel{.name = "wide", .spirv = {}};
+  const std::array<uint32_t, 2> arguments = {};
+  Counters counted;
+  Recorder counting(*gpu_, counted), recorder(*gpu_);
+  for (Recorder* one : {&counting, &recorder}) {
+    one->Run(kernel, arguments, {1, int64_t{1} << 32});
+    const Status status = one->Finish();
+    ASSERT_FALSE(status.ok());
+    EXPECT_THAT(status.error().message, ::testing::HasSubstr("workgroups in y"));
+    EXPECT_THAT(status.error().message, ::testing::HasSubstr("wide wants 4294967296"));
+    EXPECT_TRUE(one->Finish().ok());
+  }
+}
+
 TEST_F(Device, AStepWithTheCommandsOfAnEarlierOneIsNotRecordedAgain) {
   const auto memory = gpu_->Allocate(4096, Place::kReadback);
   auto other = gpu_->Allocate(4096, Place::kReadback);

@@ -186,7 +186,8 @@ void Recorder::Dispatch(const Kernel& kernel, std::span<const std::byte> argumen
   const bool beside = std::exchange(after_kernel_, some) && turn == Turn::kBeside;
   if (!some) return;
   if (beside) ++(counted_ != nullptr ? *counted_ : gpu_.counters).beside;
-  if (!Adds(&Counters::dispatches)) return;
+  if (status_.ok()) status_ = gpu_.Fits(kernel, groups);
+  if (!Adds(&Counters::dispatches) || !status_.ok()) return;
   const Result<VkPipeline> pipeline = gpu_.PipelineOf(kernel);
   if (!pipeline) {
     status_ = pipeline.error();
@@ -324,7 +325,7 @@ void Recorder::RunHostWork() {
 Status Recorder::Finish() {
   if (counted_ != nullptr) {
     ++counted_->submissions;
-    return {};
+    return std::exchange(status_, {});
   }
   if (!recording_) {
     timed_.clear();

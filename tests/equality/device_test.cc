@@ -234,5 +234,24 @@ TEST(VulkanModelErrors, AnOpThatTheDeviceLacksIsNamed) {
   EXPECT_NE(device.error().message.find("--device cpu"), std::string::npos);
 }
 
+// Ops have a workgroup of a token, or of a pair of one and an expert.
+TEST(VulkanModelErrors, StepsOfMoreTokensThanTheDeviceTakesAreRefusedAtTheStart) {
+  if (ArithmeticsOnDevice().empty()) GTEST_SKIP() << "no Vulkan device can be used";
+  const ModelSpec spec = TinySpec(Model::kQwen35Moe);
+  ModelWeights weights;
+  ListWeights(spec, weights);
+  auto gpu = vulkan::Gpu::Open(0);
+  ASSERT_TRUE(gpu.ok());
+  const auto device = ModelDevice::Create(*std::move(gpu), spec, weights,
+                                          {.cache = {.page_bytes = 4096, .pages = 1},
+                                           .running_max = 1,
+                                           .step_tokens_max = 1 << 17,
+                                           .context_tokens_max = 64});
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.error().field, "device");
+  EXPECT_NE(device.error().message.find("steps of 131072 tokens"), std::string::npos);
+  EXPECT_NE(device.error().message.find("Lower --max-batch-tokens"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace braid
