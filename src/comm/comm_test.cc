@@ -436,6 +436,54 @@ TEST(TcpGroup, WhoWaitsInAnotherGroupHearsThatTheProcessHasEnded) {
   EXPECT_EQ(error, "rank 0 sent 8 bytes to rank 1, which expected 9");
 }
 
+// So does a rank that is in the other group alone, and it names the one that is missing.
+TEST(TcpGroup, WhoIsInAnotherGroupHearsWhoIsMissing) {
+  constexpr milliseconds kForever{600'000};
+  const uint16_t port = FreePort();
+  std::string error;
+  std::latch over(2);
+  const auto play = [&](int32_t rank) {
+    auto group = TcpGroup::Join({.rank = rank,
+                                 .size = 3,
+                                 .host = "127.0.0.1",
+                                 .port = port,
+                                 .secret = SameSecret(rank),
+                                 .deadline = kForever,
+                                 .join_deadline = kLong});
+    CHECK(group, "{}", group.error().message);
+    if (rank == 1) return;
+    const auto without_it = (*group)->GroupOf({0, 2}, 1);
+    if (rank == 0) {
+      EXPECT_FALSE((*group)->GroupOf({0, 1}, 0)->Barrier());
+      EXPECT_FALSE(without_it->Barrier());
+    } else {
+      error = without_it->Barrier().error().message;
+    }
+    over.arrive_and_wait();
+  };
+  std::vector<std::thread> threads;
+  for (const int32_t rank : {0, 1, 2}) threads.emplace_back([&, rank] { play(rank); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(error, HasSubstr("no word from rank 1"));
+}
+
+// A process that ends where rank 0 is about to listen.
+TEST(TcpGroup, ARankCallsAgainWhenTheFirstOneGoes) {
+  auto leaving = std::make_unique<Socket>(*Listen("127.0.0.1", 0));
+  const uint16_t port = AddressOf(*leaving).port;
+  const auto errors = OnTcp(
+      2, kLong, [](Communicator& comm) { return comm.Barrier(); },
+      [&](int32_t rank) {
+        if (rank == 0) {
+          (void)Accept(*leaving, MonotonicUs() + 10'000'000);  // and ends
+          leaving.reset();
+        }
+        return SameSecret(rank);
+      },
+      port);
+  EXPECT_EQ(errors, std::vector<std::string>(2));
+}
+
 // One that knows the secret and was started for another group, or twice.
 TEST(TcpGroup, ACallerOfAnotherGroupKeepsNobodyOut) {
   for (const int32_t claims : {0, 1, 2, 99}) {

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -83,7 +85,7 @@ class TcpRank final : public Communicator {
  private:
   Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
     if (const int32_t missing = parts_.ended.missing; missing >= 0) {
-      return parts_.ended.End(missing, {});
+      return GiveUp(missing);
     }
     ++call_;
     for (size_t i = 0; i < peers_.size(); ++i) {
@@ -186,7 +188,8 @@ class TcpRank final : public Communicator {
   // Tells every rank before this one's connections end, so that nobody names this one.
   Status GiveUp(int32_t missing, std::string why, ErrorCode code = ErrorCode::kUnavailable) {
     const int64_t end_us = MonotonicUs() + kFarewellUs;
-    for (size_t i = 0; i < peers_.size(); ++i) {
+    const bool told = std::exchange(gave_up_, true);
+    for (size_t i = 0; !told && i < peers_.size(); ++i) {
       if (static_cast<int32_t>(i) == rank() || !FinishFrame(i, end_us)) continue;
       const FrameHeader farewell{kFarewell, static_cast<uint64_t>(missing)};
       (void)::send(fd(i), &farewell, sizeof(farewell), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -228,6 +231,7 @@ class TcpRank final : public Communicator {
   std::vector<Exchanged> peers_;
   std::vector<pollfd> polls_;
   uint64_t call_ = 0;
+  bool gave_up_ = false;
 };
 
 }  // namespace
@@ -239,6 +243,7 @@ struct TcpGroup::State {
 
   Status Join();
   Status AcceptAll(const Socket& listening, int32_t channels_of_first, int64_t end_us);
+  Result<Socket> Call(Socket socket, const SocketAddress& at, const Caller& caller, int64_t end_us);
   Status ConnectTo(int32_t rank, int32_t channel, const SocketAddress& at, uint16_t port,
                    int64_t end_us);
   Result<std::vector<SocketAddress>> TellAddresses(int64_t end_us);
@@ -248,9 +253,23 @@ struct TcpGroup::State {
 Status TcpGroup::State::ConnectTo(int32_t rank, int32_t channel, const SocketAddress& at,
                                   uint16_t port, int64_t end_us) {
   ASSIGN_OR_RETURN(Socket socket, Connect(at.host, at.port, end_us));
-  RETURN_IF_ERROR(Introduce(socket, options.secret, {options.rank, channel, port}, end_us));
-  sockets[static_cast<size_t>(channel)][static_cast<size_t>(rank)] = std::move(socket);
+  ASSIGN_OR_RETURN(sockets[static_cast<size_t>(channel)][static_cast<size_t>(rank)],
+                   Call(std::move(socket), at, {options.rank, channel, port}, end_us));
   return {};
+}
+
+// Somebody may have answered who goes at once: the last process of that port, or a rank that had no
+// time for a slow one. So it calls again.
+Result<Socket> TcpGroup::State::Call(Socket socket, const SocketAddress& at, const Caller& caller,
+                                     int64_t end_us) {
+  constexpr int64_t kAgainUs = 50'000;
+  while (true) {
+    const Status met = Introduce(socket, options.secret, caller, end_us);
+    if (met) return socket;
+    if (met.error().code != ErrorCode::kUnavailable || MonotonicUs() >= end_us) return met.error();
+    ::usleep(kAgainUs);
+    ASSIGN_OR_RETURN(socket, Connect(at.host, at.port, end_us));
+  }
 }
 
 // Of every rank after this one: its first connection, or the other channels.
@@ -339,8 +358,7 @@ Status TcpGroup::State::Join() {
   ASSIGN_OR_RETURN(const Socket listening,
                    options.elsewhere ? ListenEverywhere(0) : Listen(AddressOf(socket).host, 0));
   const uint16_t port = AddressOf(listening).port;
-  RETURN_IF_ERROR(Introduce(socket, options.secret, {options.rank, 0, port}, end_us));
-  sockets[0][0] = std::move(socket);
+  ASSIGN_OR_RETURN(sockets[0][0], Call(std::move(socket), first, {options.rank, 0, port}, end_us));
   ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, TellAddresses(end_us));
   for (int32_t rank = 0; rank < options.rank; ++rank) {
     const SocketAddress& at = rank == 0 ? first : addresses[static_cast<size_t>(rank)];
