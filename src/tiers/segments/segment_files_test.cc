@@ -59,12 +59,14 @@ TEST_F(SegmentFilesTest, FewStayOpen) {
 TEST_F(SegmentFilesTest, WhatAnotherServerUsesStays) {
   {
     Server writer(Small());
-    writer.Store(0, 4);
-    writer.Store(4, 8);
-  }
-  for (const std::string& path : FilesWith(".pages")) {
-    const auto written = std::filesystem::last_write_time(path);
-    std::filesystem::last_write_time(path, written - std::chrono::hours(1));
+    const auto written = std::filesystem::file_time_type::clock::now();
+    for (const int32_t n : {4, 0}) {  // the last is the older
+      writer.Store(n, n + 4);
+      for (const std::string& path : FilesWith(".pages")) {
+        if (std::filesystem::last_write_time(path) < written - std::chrono::minutes(1)) continue;
+        std::filesystem::last_write_time(path, written - std::chrono::hours(n == 0 ? 2 : 1));
+      }
+    }
   }
   DiskTierOptions options = Small();
   // Room for nine parts that are being written, with two files each, and for six that are there.
