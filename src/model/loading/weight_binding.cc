@@ -76,6 +76,7 @@ class Binder {
                                 const TensorEntry& entry);
   const StoredWeight* TakeParts(const Piece& piece, const std::string& name,
                                 const Candidate& candidate);
+  bool Ignored(const std::string& module);
   StoredWeight& Store(const Piece& piece, StoredWeight stored);
   void CheckOneType(const StoredWeight& first, const StoredWeight& other);
   void Missing(const std::string& name, const std::vector<int64_t>& shape) {
@@ -90,6 +91,7 @@ class Binder {
   const Checkpoint& checkpoint_;
   Binding& binding_;
   std::string prefix_;
+  int64_t ignore_steps_left_ = kIgnoreSteps;
   std::unordered_set<const TensorEntry*> claimed_;
   std::unordered_map<const TensorEntry*, const StoredWeight*> stored_;  // by the first part
   std::vector<std::string> missing_;                                    // names, each once
@@ -185,6 +187,22 @@ const StoredWeight* Binder::TakePlain(const WeightSpec& weight, const Piece& pie
   return &Store(piece, {.parts = {&entry}, .dtype = entry.dtype});
 }
 
+// Whether config.json says that the module is not quantised; false after a problem with its list.
+bool Binder::Ignored(const std::string& module) {
+  if (ignore_steps_left_ < 0) return false;
+  ignore_steps_left_ += kIgnoreStepsPerModule;
+  const bool ignored = IsIgnored(spec_.quantization, module, ignore_steps_left_);
+  if (ignore_steps_left_ >= 0) return ignored;
+  Problem(
+      "quantization_config",
+      fmt::format("comparing config.json's list of modules that are not quantised, of {} "
+                  "entries, with the names of modules takes more than {} steps and {} for each "
+                  "module (it came to \"{}\"); the list must have fewer entries or simpler "
+                  "patterns",
+                  spec_.quantization.ignored.size(), kIgnoreSteps, kIgnoreStepsPerModule, module));
+  return false;
+}
+
 const StoredWeight* Binder::TakeParts(const Piece& piece, const std::string& name,
                                       const Candidate& candidate) {
   const StorageFormat& format = *candidate.format;
@@ -203,7 +221,7 @@ const StoredWeight* Binder::TakeParts(const Piece& piece, const std::string& nam
   if (!complete) return nullptr;
   constexpr std::string_view kWeight = ".weight";
   const std::string module = name.substr(0, name.size() - (name.ends_with(kWeight) ? 7 : 0));
-  if (IsIgnored(spec_.quantization, module)) {
+  if (Ignored(module)) {
     Problem(name, fmt::format("\"{}\" is stored as {} although config.json lists \"{}\" among the "
                               "modules that are not quantised",
                               candidate.tensor->name, format.name, module));

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "base/system/thread_pool.h"
+#include "model/checkpoint/formats/storage_format.h"
 #include "model/checkpoint/safetensors_writer.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
@@ -160,6 +161,18 @@ TEST_F(StrictLoader, AnUntiedModelNeedsItsHeadAndATiedOneUsesAHeadThatIsThere) {
   spec_.tied_head = false;
   Remove("lm_head.weight");
   EXPECT_THAT(ErrorOf(), HasSubstr("\"lm_head.weight\" [512, 64] is missing"));
+}
+
+TEST_F(StrictLoader, AListOfExceptionsThatTakesTooLongIsAProblem) {
+  Plan(kQkv).dtype = DType::kF8E4M3;
+  plans_.push_back({kQkv + "_scale", DType::kF32, {1}});
+  spec_.quantization = {.method = "fp8", .formats = {&kFp8Scaled}, .ignored = {"re:.*gate$"}};
+  EXPECT_EQ(ErrorOf(), "");
+  spec_.quantization.ignored.assign(600, "re:(.*)*(.*)*(.*)*gate$");
+  EXPECT_THAT(ErrorOf(), HasSubstr("not quantised, of 600 entries, with the names of modules takes "
+                                   "more than 10000000 steps and 10000 for each module"));
+  spec_.quantization.ignored = {"linear_attn.in_proj_qkv"};
+  EXPECT_THAT(ErrorOf(), HasSubstr("is stored as fp8 with scales although config.json lists"));
 }
 
 TEST_F(StrictLoader, ALongListOfProblemsIsCut) {

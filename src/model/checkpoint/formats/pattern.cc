@@ -1,7 +1,9 @@
 // A small matcher for the patterns of ignore lists, by backtracking with a budget: a pattern that
 // would run for ever matches nothing. Steps nest, at most all that the budget has: 5 MB of stack.
+// What all patterns of a checkpoint may take is the caller's to bound.
 // (The budget of Boost.Regex cannot be set: it spends 49 ms on each module name for
 // "(a*)*(a*)*…b".)
+#include <algorithm>
 #include <cctype>
 #include <functional>
 
@@ -12,6 +14,7 @@ namespace {
 
 constexpr int kStepsMax = 20'000;
 constexpr size_t kBytesMax = 1024;
+constexpr size_t kBytesPerStep = 16;  // of a pattern that are skipped in the time of a step
 constexpr size_t kNone = std::string_view::npos;
 
 class Matcher {
@@ -19,9 +22,11 @@ class Matcher {
   // What must match after a part of the pattern, from a position of the text.
   using Rest = std::function<bool(size_t at)>;
 
-  Matcher(std::string_view pattern, std::string_view text) : pattern_(pattern), text_(text) {}
+  Matcher(std::string_view pattern, std::string_view text, int64_t& steps_left)
+      : pattern_(pattern), text_(text), steps_left_(steps_left) {}
 
   bool Alternatives(size_t begin, size_t end, size_t at, const Rest& rest) {
+    Skip(end - begin);
     int depth = 0;
     for (size_t q = begin; q < end; ++q) {
       const char c = pattern_[q];
@@ -94,21 +99,26 @@ class Matcher {
       const size_t skip = pattern_.substr(p).starts_with("(?:") ? 3 : 1;
       return Alternatives(p + skip, item - 1, at, rest);
     }
+    Skip(item - p);
     return at < text_.size() && Single(p, item, text_[at]) && rest(at + 1);
   }
 
+  bool MayStep() { return --steps_left_ >= 0 && ++steps_ <= kStepsMax; }
+  void Skip(size_t bytes) { steps_left_ -= static_cast<int64_t>(bytes / kBytesPerStep); }
+
   bool Repeat(size_t p, size_t item, size_t at, const Rest& rest) {
-    if (++steps_ > kStepsMax) return false;
+    if (!MayStep()) return false;
     const Rest again = [&](size_t next) { return next > at && Repeat(p, item, next, rest); };
     return Once(p, item, at, again) || rest(at);
   }
 
   bool Sequence(size_t p, size_t end, size_t at, const Rest& rest) {
-    if (++steps_ > kStepsMax) return false;
+    if (!MayStep()) return false;
     if (p == end) return rest(at);
     if (pattern_[p] == '^') return at == 0 && Sequence(p + 1, end, at, rest);
     if (pattern_[p] == '$') return at == text_.size() && Sequence(p + 1, end, at, rest);
     const size_t item = ItemEnd(p, end);
+    Skip(std::min(item, end) - p);
     if (item == kNone || item > end) return false;
     const char times = item < end ? pattern_[item] : '\0';
     const bool counted = times == '*' || times == '+' || times == '?';
@@ -122,14 +132,15 @@ class Matcher {
 
   std::string_view pattern_;
   std::string_view text_;
+  int64_t& steps_left_;
   int steps_ = 0;
 };
 
 }  // namespace
 
-bool MatchesPattern(std::string_view pattern, std::string_view text) {
+bool MatchesPattern(std::string_view pattern, std::string_view text, int64_t& steps_left) {
   if (pattern.size() > kBytesMax || text.size() > kBytesMax) return false;
-  Matcher matcher(pattern, text);
+  Matcher matcher(pattern, text, steps_left);
   return matcher.Alternatives(0, pattern.size(), 0, [](size_t) { return true; });
 }
 

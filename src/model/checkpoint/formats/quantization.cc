@@ -293,9 +293,10 @@ QuantizationSpec ReadModelOptFile(const json::object& file, HfConfig& config) {
 
 // A name on the list stands for the module, for those below it, and, as exporters shorten names,
 // for every module whose name ends with it.
-bool IsIgnored(const QuantizationSpec& quantization, std::string_view module) {
+bool IsIgnored(const QuantizationSpec& quantization, std::string_view module, int64_t& steps_left) {
   return std::ranges::any_of(quantization.ignored, [&](std::string_view item) {
-    if (item.starts_with("re:")) return MatchesPattern(item.substr(3), module);
+    if (--steps_left < 0) return false;
+    if (item.starts_with("re:")) return MatchesPattern(item.substr(3), module, steps_left);
     if (!item.empty() && item.back() == '*')
       return module.starts_with(item.substr(0, item.size() - 1));
     if (!module.starts_with(item)) {

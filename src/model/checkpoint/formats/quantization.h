@@ -37,11 +37,18 @@ QuantizationSpec ReadQuantization(HfConfig& config);
 // Reads the text of a ModelOpt hf_quant_config.json, whose content config.json may lack.
 QuantizationSpec ReadModelOptFile(const json::object& file, HfConfig& config);
 
+// What comparing modules with the list of those that are not quantised may take: at the start, and
+// more for each module that is compared. A step is an entry of the list, or a step of a pattern.
+inline constexpr int64_t kIgnoreSteps = 10'000'000;
+inline constexpr int64_t kIgnoreStepsPerModule = 10'000;
+
 // Whether a module ("model.layers.0.mlp.gate") is on the list of modules that are not quantised.
-bool IsIgnored(const QuantizationSpec& quantization, std::string_view module);
+// Takes what it needs from `steps_left`; if that is negative afterwards, the answer is not known.
+bool IsIgnored(const QuantizationSpec& quantization, std::string_view module, int64_t& steps_left);
 
 // Whether `pattern` matches a beginning of `text`: literals, '.', classes, \d \w \s, groups with
-// '|', '*' '+' '?', '^' '$'. A pattern with anything else matches nothing.
-bool MatchesPattern(std::string_view pattern, std::string_view text);
+// '|', '*' '+' '?', '^' '$'. A pattern with anything else matches nothing. Takes steps as
+// IsIgnored.
+bool MatchesPattern(std::string_view pattern, std::string_view text, int64_t& steps_left);
 
 }  // namespace braid

@@ -13,6 +13,18 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+constexpr int64_t kEnough = 1'000'000;
+
+bool Ignores(const QuantizationSpec& quantization, std::string_view module) {
+  int64_t steps_left = kEnough;
+  return IsIgnored(quantization, module, steps_left);
+}
+
+bool Matches(std::string_view pattern, std::string_view text) {
+  int64_t steps_left = kEnough;
+  return MatchesPattern(pattern, text, steps_left);
+}
+
 struct Reading {
   QuantizationSpec quantization;
   std::string problem;
@@ -97,11 +109,11 @@ TEST(Quantization, AListOfExceptionsNamesModulesByNameTailOrPattern) {
                                        "re:.*self_attn\\.(q|k)_proj$", "re:model\\.mtp\\."}};
   for (const char* name : {"lm_head", "model.layers.0.mlp.gate", "model.layers.3.mlp.up_proj",
                            "vision_tower.x", "model.layers.1.self_attn.q_proj", "model.mtp.fc"}) {
-    EXPECT_TRUE(IsIgnored(q, name)) << name;
+    EXPECT_TRUE(Ignores(q, name)) << name;
   }
   for (const char* name : {"model.layers.0.mlp.gate_proj", "model.layers.30.mlp.up_proj",
                            "model.layers.1.self_attn.v_proj", "a.model.mtp.fc", "my_lm_head"}) {
-    EXPECT_FALSE(IsIgnored(q, name)) << name;
+    EXPECT_FALSE(Ignores(q, name)) << name;
   }
 }
 
@@ -127,15 +139,51 @@ TEST(Patterns, MatchAsRegularExpressionsDo) {
                          {"b", "abc", false},
                          {"(", "(", false},
                          {"[a", "a", false}};
-  for (const Case& c : kCases) EXPECT_EQ(MatchesPattern(c.pattern, c.text), c.matches) << c.pattern;
+  for (const Case& c : kCases) EXPECT_EQ(Matches(c.pattern, c.text), c.matches) << c.pattern;
 }
 
 TEST(Patterns, APatternThatBacktracksTooLongMatchesNothing) {
-  EXPECT_FALSE(MatchesPattern("(a*)*(a*)*(a*)*b$", std::string(900, 'a')));
-  EXPECT_FALSE(MatchesPattern(std::string(5000, '('), "a"));
+  EXPECT_FALSE(Matches("(a*)*(a*)*(a*)*b$", std::string(900, 'a')));
+  EXPECT_FALSE(Matches(std::string(5000, '('), "a"));
   // Nested as deep as the budget allows, on a stack of 8 MB.
   const std::string deep = std::string(500, '(') + "." + std::string(500, ')') + "*";
-  EXPECT_FALSE(MatchesPattern(deep, std::string(1000, 'a')));
+  EXPECT_FALSE(Matches(deep, std::string(1000, 'a')));
+}
+
+// A list within its steps is compared as ever; one that needs more says so and stops.
+TEST(Quantization, AListOfExceptionsHasStepsForAllModulesTogether) {
+  QuantizationSpec q{.method = "fp8", .ignored = std::vector<std::string>(10, "re:.*gate$")};
+  const std::string module = "model.layers.0.mlp.up_proj";
+  int64_t steps_left = kEnough;
+  EXPECT_FALSE(IsIgnored(q, module, steps_left));
+  const int64_t steps = kEnough - steps_left;
+  EXPECT_GT(steps, 10 * static_cast<int64_t>(module.size()));
+  EXPECT_LT(steps, 10 * 10 * static_cast<int64_t>(module.size()));
+  steps_left = 2 * steps;
+  for (int64_t left : {steps, int64_t{0}}) {
+    EXPECT_FALSE(IsIgnored(q, module, steps_left));
+    EXPECT_EQ(steps_left, left);
+  }
+  EXPECT_FALSE(IsIgnored(q, "gate", steps_left)) << "it would be found with more steps";
+  EXPECT_LT(steps_left, 0);
+
+  q.ignored.assign(100, "lm_head");
+  steps_left = kEnough;
+  EXPECT_FALSE(IsIgnored(q, module, steps_left));
+  EXPECT_EQ(steps_left, kEnough - 100) << "an entry that is no pattern takes a step";
+}
+
+// The text of a pattern is searched for the ends of groups and classes at each step.
+TEST(Patterns, LongGroupsAndClassesTakeMoreSteps) {
+  const auto steps = [](const std::string& pattern) {
+    int64_t steps_left = kEnough;
+    MatchesPattern(pattern, std::string(50, 'a'), steps_left);
+    return kEnough - steps_left;
+  };
+  const std::string many(800, 'b');
+  EXPECT_GT(steps(".*(" + many + ")"), 50 * 800 / 16);
+  EXPECT_GT(steps("[a" + many + "]*c"), 50 * 800 / 16);
+  EXPECT_LT(steps(".*" + many), 50 * 800 / 16);
 }
 
 }  // namespace
