@@ -97,6 +97,34 @@ def test_a_client_that_leaves_ends_its_request(secure):
         assert time.monotonic() < end
 
 
+def is_held(server_port, client_port):
+    """Whether the server's process still has its end of a connection."""
+    for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        ports = [int(address.split(":")[1], 16) for address in fields[1:3]]
+        if ports == [server_port, client_port]:
+            return fields[9] != "0"  # the inode
+    return False
+
+
+def test_a_refused_client_that_stays_silent_is_closed(secure):
+    served, certificate, _ = secure
+    context = ssl.create_default_context(cafile=certificate)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as plain:
+        with context.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
+            port = connection.getsockname()[1]
+            assert is_held(served.port, port)
+            connection.sendall(b"x\r\n\r\n")
+            received = b""
+            while piece := connection.recv(65536):
+                received += piece
+            assert received.startswith(b"HTTP/1.1 400")
+            end = time.monotonic() + 8  # it waits 2 s for the client's goodbye
+            while is_held(served.port, port):
+                assert time.monotonic() < end
+                time.sleep(0.05)
+
+
 def test_speaking_plainly_or_nonsense_closes_and_harms_nobody(secure):
     served, certificate, _ = secure
     plain = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -128,6 +128,7 @@ void HttpConnection::Wake() {
 
 void HttpConnection::SetDeadline(int64_t seconds) {
   deadline_us_ = seconds > 0 ? MonotonicUs() + seconds * kSecondUs : 0;
+  timed_out_ = false;
 }
 
 void HttpConnection::Sweep(int64_t now_us) {
@@ -140,7 +141,8 @@ void HttpConnection::Sweep(int64_t now_us) {
     if (const std::optional<EndReason> reason = answer_->Overdue(now_us)) EndAnswer(*reason);
   }
   if (deadline_us_ == 0 || now_us < deadline_us_) return;
-  deadline_us_ = 0;
+  // An operation that has just completed cannot be cancelled, but the next one can: the deadline
+  // stays until the coroutine clears it or sets another.
   timed_out_ = true;
   stream_.socket().cancel(ignored);
 }
@@ -204,6 +206,7 @@ asio::awaitable<void> HttpConnection::RunReserved(std::string message) {
 // False if the connection ends.
 asio::awaitable<bool> HttpConnection::AwaitFirstByte() {
   if (buffer_.size() > 0) co_return true;
+  buffer_.shrink_to_fit();  // it may have held long headers
   if (host_.draining) co_return false;
   idle_ = true;
   SetDeadline(reserved_ ? kReservedSeconds : host_.options.idle_seconds_max);
@@ -519,7 +522,6 @@ asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response
 
 // The parser's state is unknown after this, so the connection ends.
 asio::awaitable<void> HttpConnection::Refuse(int status, std::string message) {
-  timed_out_ = false;
   HttpResponse response = host_.api.Refuse(status, std::move(message));
   Incoming incoming;
   bool written = co_await WriteResponse(response, incoming, "");
@@ -541,14 +543,16 @@ asio::awaitable<void> HttpConnection::RefuseHttp2() {
   if (written) co_await Linger();
 }
 
-// Closing with unread input would reset the connection and could lose the response on its way.
+// Closing with unread input would reset the connection and could lose the response on its way. What
+// the client sends is dropped as it comes from the socket: TLS reads nothing after its own end.
 asio::awaitable<void> HttpConnection::Linger() {
   SetDeadline(kLingerSeconds);
   co_await stream_.CloseSending();
   buffer_.clear();
   for (;;) {
-    auto [error, bytes] = co_await stream_.async_read_some(buffer_.prepare(kReadBytes), kTuple);
-    if (error) break;
+    auto [error, bytes] =
+        co_await stream_.socket().async_read_some(buffer_.prepare(kReadBytes), kTuple);
+    if (error || timed_out_) break;
   }
   deadline_us_ = 0;
 }

@@ -121,8 +121,8 @@ class HttpConnection final : private ClientOutput {
   Incoming* relayed_ = nullptr;
   std::string relay_head_;
   bool relay_chunked_ = false;
-  int64_t deadline_us_ = 0;  // 0: none; passing it cancels the socket's operations
-  bool timed_out_ = false;
+  int64_t deadline_us_ = 0;  // 0: none; once it has passed, each sweep cancels what is in flight
+  bool timed_out_ = false;   // the last deadline that was set has passed
   bool idle_ = false;
   bool woken_ = false;
   bool gone_ = false;      // the client has disconnected

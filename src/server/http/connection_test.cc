@@ -14,6 +14,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <chrono>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -25,6 +26,7 @@
 namespace braid {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -103,14 +105,19 @@ class ScriptedAnswer final : public Answer {
 };
 
 // Answers every request with its line and body, with the script's answer at /answer, or with a
-// relay at /relay.
+// relay at /relay. /block keeps the network thread until Release.
 class EchoApi final : public HttpApi {
  public:
-  size_t BodyBytesMax() const override { return kBodyMax; }
+  size_t BodyBytesMax() const override { return body_bytes_max; }
   MemoryBudget& memory() override { return memory_; }
   bool IsQuick(const HttpRequest& request) const override { return request.method == "GET"; }
   bool IsProbe(std::string_view path) const override { return path == "/probe"; }
   Reply Respond(HttpRequest request, Wake wake) override {
+    if (request.path == "/block") {
+      blocked_ = true;
+      blocked_.notify_all();
+      released_.wait(false);
+    }
     std::lock_guard lock(mutex_);
     Reply reply{.request_id = request.request_id.empty() ? "made" : request.request_id,
                 .headers = "X-Reply: 1\r\n",
@@ -138,10 +145,18 @@ class EchoApi final : public HttpApi {
     return seen_;
   }
 
+  void WaitUntilBlocked() { blocked_.wait(false); }
+  void Release() {
+    released_ = true;
+    released_.notify_all();
+  }
+
   Script script;
+  size_t body_bytes_max = kBodyMax;
 
  private:
   MemoryBudget memory_{{.server_bytes = int64_t{1} << 20}};
+  std::atomic<bool> blocked_ = false, released_ = false;
   std::mutex mutex_;
   HttpResponse response_;
   std::vector<HttpRequest> seen_;
@@ -445,6 +460,31 @@ TEST_F(HttpConnectionTest, ABodyThatDoesNotArriveInTimeIsRefused) {
   Client client = Connect();
   client.Send(Request("POST /x HTTP/1.1", "Content-Length: 2\r\n", "x"));
   EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 408"));
+}
+
+// The bytes are more than one read takes: when the deadline is looked at, the second read has ended
+// and cannot be cancelled.
+TEST_F(HttpConnectionTest, ADeadlineThatPassesAsBytesComeIsNotLost) {
+  options_.header_seconds_max = options_.body_seconds_base = 1;
+  api_.body_bytes_max = 20'000;
+  const std::string name(7000, 'n'),
+      fields = name + ": 1\r\n" + name + ": 2\r\n" + name + ": 3\r\n";
+  Client head = Connect(), body = Connect(), late = Connect(), other = Connect();
+  head.Send("GET /x HTTP/1.1\r\nHost: a\r\n");
+  body.Send(Request("POST /x HTTP/1.1", "Content-Length: 19000\r\n", "x"));
+  late.Send("GET /late HTTP/1.1\r\nHost: a\r\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  other.Send(Request("GET /block HTTP/1.1"));
+  api_.WaitUntilBlocked();
+  head.Send(fields);
+  body.Send(std::string(18'000, 'x'));
+  late.Send(fields + "Connection: close\r\n\r\n");
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  api_.Release();
+  EXPECT_THAT(head.ReadAll(), StartsWith("HTTP/1.1 408"));
+  EXPECT_THAT(body.ReadAll(), StartsWith("HTTP/1.1 408"));
+  // All of it is there, unless the deadline was looked at before the bytes were.
+  EXPECT_THAT(late.ReadAll(), AnyOf(StartsWith("HTTP/1.1 200"), HasSubstr("the headers did not")));
 }
 
 TEST_F(HttpConnectionTest, AnIdleConnectionIsClosedWithoutAWord) {
