@@ -18,6 +18,7 @@
 #include <list>
 #include <mutex>
 #include <thread>
+#include <tuple>
 
 #include "server/http/http_server.h"
 #include "server/http/limits.h"
@@ -32,6 +33,8 @@ using testing::Not;
 using testing::StartsWith;
 
 constexpr size_t kBodyMax = 1000;
+
+void LibraryThrows() { std::ignore = std::string().at(1); }
 
 // What an answer in the making gives next, and what became of it. Shared with the test's thread.
 struct Script {
@@ -108,8 +111,14 @@ class ScriptedAnswer final : public Answer {
 // relay at /relay. /block keeps the network thread until Release.
 class EchoApi final : public HttpApi {
  public:
-  size_t BodyBytesMax() const override { return body_bytes_max; }
-  MemoryBudget& memory() override { return memory_; }
+  size_t BodyBytesMax() const override {
+    if (body_bytes_max_throws.exchange(false)) LibraryThrows();
+    return body_bytes_max;
+  }
+  MemoryBudget& memory() override {
+    if (memory_throws.exchange(false)) LibraryThrows();
+    return memory_;
+  }
   bool IsQuick(const HttpRequest& request) const override { return request.method == "GET"; }
   bool IsProbe(std::string_view path) const override { return path == "/probe"; }
   Reply Respond(HttpRequest request, Wake wake) override {
@@ -153,6 +162,7 @@ class EchoApi final : public HttpApi {
 
   Script script;
   size_t body_bytes_max = kBodyMax;
+  mutable std::atomic<bool> body_bytes_max_throws = false, memory_throws = false;  // once
 
  private:
   MemoryBudget memory_{{.server_bytes = int64_t{1} << 20}};
@@ -485,6 +495,24 @@ TEST_F(HttpConnectionTest, ADeadlineThatPassesAsBytesComeIsNotLost) {
   EXPECT_THAT(body.ReadAll(), StartsWith("HTTP/1.1 408"));
   // All of it is there, unless the deadline was looked at before the bytes were.
   EXPECT_THAT(late.ReadAll(), AnyOf(StartsWith("HTTP/1.1 200"), HasSubstr("the headers did not")));
+}
+
+TEST_F(HttpConnectionTest, AnExceptionAsAConnectionBeginsEndsThatConnectionAlone) {
+  options_.connections_per_address_max = 1;
+  api_.body_bytes_max_throws = true;
+  EXPECT_EQ(Connect().ReadAll(), "");
+  EXPECT_FALSE(api_.body_bytes_max_throws);
+  EXPECT_THAT(Answer("GET /x HTTP/1.1"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpConnectionTest, AnExceptionAsDeadlinesAreCheckedEndsThatCheckAlone) {
+  options_.idle_seconds_max = 1;
+  Client client = Connect();
+  client.Send(Request("GET /x HTTP/1.1"));
+  client.ReadTo("\r\n\r\nGET ");
+  api_.memory_throws = true;
+  while (api_.memory_throws) std::this_thread::yield();
+  EXPECT_EQ(client.ReadAll(), "");
 }
 
 TEST_F(HttpConnectionTest, AnIdleConnectionIsClosedWithoutAWord) {

@@ -39,12 +39,12 @@ constexpr int64_t kTrimBytes = 4 << 20;
 constexpr int64_t kTrimEveryUs = 1'000'000;
 constexpr int kTrims = 8;  // at most, after large holds
 
-int32_t ConnectionsMax(const HttpOptions& options) {
+int64_t ConnectionsMax(const HttpOptions& options) {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return options.connections_max;
   int64_t soft = static_cast<int64_t>(std::min<rlim_t>(files.rlim_cur, 1 << 30));
   int64_t usable = soft > 2 * kFilesKept ? soft - kFilesKept : soft / 2;
-  return static_cast<int32_t>(std::min<int64_t>(options.connections_max, usable));
+  return std::min<int64_t>(options.connections_max, usable);
 }
 
 }  // namespace
@@ -119,19 +119,23 @@ struct HttpServer::State {
     };
   }
 
+  class Seat;
   Status Listen();
   asio::awaitable<void> Accept(Listener& listener);
   asio::awaitable<void> SweepForever();
   void Begin(tcp::socket socket, const Listener& listener);
   void BeginReserved(tcp::socket socket, HttpPeer peer);
-  void Ended(int64_t id, const std::exception_ptr& failure);
+  void Leave(int64_t id, const std::string& address);
+  void Ended(const std::exception_ptr& failure);
+  template <class Work>
+  void Survive(Work work);
   void BeginDrain(int32_t seconds);
   void SweepOnce();
   void FinishDrainIfEmpty();
   void WatchMemory(int64_t now_us);
 
   const HttpOptions& options;
-  const int32_t connections_max;
+  const int64_t connections_max;
   asio::thread_pool pool, bulk_pool;
   // Raw pointers: a connection lives in its coroutine, which removes it here when it ends.
   std::unordered_map<int64_t, HttpConnection*> connections;
@@ -147,10 +151,29 @@ struct HttpServer::State {
   int64_t kept_bytes = std::numeric_limits<int64_t>::max();  // resident after the last trim
   bool trimmed = false;                                      // since kept_bytes was measured
   int trims_due = 0;
+  bool failed = false;  // a library has thrown in Survive
   bool ended_answers = false;
   bool drain_done = false;
   std::function<void()> on_drained;
   std::thread thread;
+};
+
+// What a connection counts for in the tables of the server, until it has ended.
+class HttpServer::State::Seat {
+ public:
+  // `address` is empty beyond the limits.
+  Seat(State& state, int64_t id, std::string address)
+      : state_(state), id_(id), address_(std::move(address)) {
+    if (!address_.empty()) ++state_.per_address[address_];
+  }
+  Seat(const Seat&) = delete;
+  Seat& operator=(const Seat&) = delete;
+  ~Seat() { state_.Leave(id_, address_); }
+
+ private:
+  State& state_;
+  const int64_t id_;
+  const std::string address_;
 };
 
 Status HttpServer::State::Listen() {
@@ -166,7 +189,7 @@ asio::awaitable<void> HttpServer::State::Accept(Listener& listener) {
   while (listener.acceptor.is_open()) {
     auto [error, socket] = co_await listener.acceptor.async_accept(kTuple);
     if (!error) {
-      Begin(std::move(socket), listener);
+      Survive([&] { Begin(std::move(socket), listener); });
     } else if (listener.acceptor.is_open()) {
       // Out of descriptors or a connection that was reset before we saw it.
       asio::steady_timer pause(io, std::chrono::milliseconds(50));
@@ -188,19 +211,18 @@ void HttpServer::State::Begin(tcp::socket socket, const Listener& listener) {
     return;
   }
   const int64_t id = next_id++;
-  const std::string address = peer.address;
-  ++per_address[address];
+  std::string address = peer.address;
   auto connection = std::make_unique<HttpConnection>(id, std::move(socket), std::move(peer), host);
+  auto seat = std::make_unique<Seat>(*this, id, std::move(address));
   connections[id] = connection.get();
   auto run = [](std::unique_ptr<HttpConnection> self) -> asio::awaitable<void> {
     co_await self->Run();
   };
-  auto end = [this, id, address](std::exception_ptr failure) {
-    auto it = per_address.find(address);
-    if (--it->second == 0) per_address.erase(it);
-    Ended(id, failure);
+  auto end = [this, seat = std::move(seat)](const std::exception_ptr& failure) mutable {
+    seat.reset();
+    Ended(failure);
   };
-  asio::co_spawn(io, run(std::move(connection)), end);
+  asio::co_spawn(io, run(std::move(connection)), std::move(end));
 }
 
 void HttpServer::State::BeginReserved(tcp::socket socket, HttpPeer peer) {
@@ -210,29 +232,48 @@ void HttpServer::State::BeginReserved(tcp::socket socket, HttpPeer peer) {
   }
   const int64_t id = next_id++;
   auto connection = std::make_unique<HttpConnection>(id, std::move(socket), std::move(peer), host);
+  auto seat = std::make_unique<Seat>(*this, id, std::string());
   connections[id] = connection.get();
   reserved.push_back(id);
   auto run = [](std::unique_ptr<HttpConnection> self) -> asio::awaitable<void> {
     co_await self->RunReserved("too many connections; try again");
   };
-  auto end = [this, id](std::exception_ptr failure) {
-    std::erase(reserved, id);
-    Ended(id, failure);
+  auto end = [this, seat = std::move(seat)](const std::exception_ptr& failure) mutable {
+    seat.reset();
+    Ended(failure);
   };
-  asio::co_spawn(io, run(std::move(connection)), end);
+  asio::co_spawn(io, run(std::move(connection)), std::move(end));
 }
 
-void HttpServer::State::Ended(int64_t id, const std::exception_ptr& failure) {
+void HttpServer::State::Leave(int64_t id, const std::string& address) {
   connections.erase(id);
+  std::erase(reserved, id);
+  const auto it = per_address.find(address);
+  if (it != per_address.end() && --it->second == 0) per_address.erase(it);
+}
+
+void HttpServer::State::Ended(const std::exception_ptr& failure) {
   if (failure) LogError("a library threw an exception; its connection was closed");
   FinishDrainIfEmpty();
+}
+
+// Libraries throw where memory is short. That must not end a loop that serves all connections.
+template <class Work>
+void HttpServer::State::Survive(Work work) {
+  try {
+    work();
+  } catch (const std::exception& failure) {
+    if (std::exchange(failed, true)) return;
+    LogError("a library threw an exception: {}; the server goes on and does not log this again",
+             failure.what());
+  }
 }
 
 asio::awaitable<void> HttpServer::State::SweepForever() {
   for (;;) {
     sweeper.expires_after(kSweepEvery);
     co_await sweeper.async_wait(kTuple);
-    SweepOnce();
+    Survive([&] { SweepOnce(); });
   }
 }
 
