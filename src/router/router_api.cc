@@ -85,7 +85,7 @@ RouterApi::RouterApi(const RouterServerConfig& config, RouterConfig engines,
       reload_(std::move(reload)),
       seed_(MixBits(static_cast<uint64_t>(UnixSeconds()) ^
                     (static_cast<uint64_t>(MonotonicUs()) << 20))),
-      memory_({.server_bytes = config.memory_bytes}),
+      memory_({.server_bytes = config.memory_bytes / 6 * 5}),
       gate_(config),
       fleet_(std::move(engines), metrics_),
       session_header_(fleet_.config().session_header) {}
@@ -103,7 +103,8 @@ std::string RouterApi::SessionHeader() const {
   return session_header_;
 }
 
-// Half of the memory is for what reading the largest body takes.
+// Half of the memory is for what reading the largest body takes, a third for bodies and a sixth for
+// connections (limits::ConnectionsIn).
 size_t RouterApi::BodyBytesMax() const {
   return static_cast<size_t>(config_.memory_bytes / 2 / PrepareTimesBody());
 }

@@ -47,6 +47,9 @@ Limit FieldLimit(std::string_view name, std::string_view what, const RequestLimi
 std::vector<Limit> HttpRows(const ServerConfig& config, const ModelCard& card) {
   const HttpOptions& http = config.http;
   const int64_t tokens = card.context_tokens_max;
+  const int64_t bodies = RequestMemory(config, tokens) - limits::PrepareBytes(tokens);
+  const int64_t connections = std::min<int64_t>(
+      http.connections_max, limits::ConnectionsIn(bodies, !http.tls.certificate.empty()));
   return {
       {"header_seconds", http.header_seconds_max, "seconds", "until all headers are there", 408,
        kConnection},
@@ -54,9 +57,8 @@ std::vector<Limit> HttpRows(const ServerConfig& config, const ModelCard& card) {
        408, kConnection},
       {"body_bytes", Size(limits::BodyBytesMax(tokens)), "bytes", "of a body", 413, kConnection,
        "32 for each token of the context, from 4 MiB to 64 MiB"},
-      {"all_bodies_bytes", RequestMemory(config, tokens) - limits::PrepareBytes(tokens), "bytes",
-       "of all bodies in memory", 503, kConnection},
-      {"connections", http.connections_max, "connections", "", 503, kListener},
+      {"all_bodies_bytes", bodies, "bytes", "of all bodies in memory", 503, kConnection},
+      {"connections", connections, "connections", "", 503, kListener},
       {"connections_per_address", http.connections_per_address_max, "connections", "of one address",
        503, kListener},
       {"idle_seconds", http.idle_seconds_max, "seconds",

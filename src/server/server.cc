@@ -41,14 +41,16 @@ int64_t ServerMemory(const ServerConfig& config, int64_t context_tokens_max) {
 }
 
 int64_t RequestMemory(const ServerConfig& config, int64_t context_tokens_max) {
-  return ServerMemory(config, context_tokens_max) - limits::kProcessBytes -
-         config.responses_bytes_max;
+  const int64_t prepare = limits::PrepareBytes(context_tokens_max);
+  const int64_t shared = ServerMemory(config, context_tokens_max) - limits::kProcessBytes -
+                         config.responses_bytes_max - prepare;
+  return prepare + shared - shared / 3;
 }
 
 int64_t LeastServerMemory(const ServerConfig& config, int64_t context_tokens_max) {
   return limits::kProcessBytes + config.responses_bytes_max +
          limits::PrepareBytes(context_tokens_max) +
-         static_cast<int64_t>(limits::BodyBytesMax(context_tokens_max));
+         static_cast<int64_t>(limits::BodyBytesMax(context_tokens_max)) / 2 * 3;
 }
 
 struct Server::State {

@@ -44,7 +44,8 @@ struct ServerConfig : AccessConfig {
 
 // The memory that the server may use in addition to the engine's.
 int64_t ServerMemory(const ServerConfig& config, int64_t context_tokens_max);
-// The part of it for request bodies and their preparation.
+// The part of it for request bodies and their preparation. Connections have half of that for bodies
+// beside it.
 int64_t RequestMemory(const ServerConfig& config, int64_t context_tokens_max);
 // The least that lets the server accept one body of the largest size.
 int64_t LeastServerMemory(const ServerConfig& config, int64_t context_tokens_max);

@@ -1,7 +1,9 @@
 """TLS of `braid serve`: requests and streams over it, another certificate at SIGHUP, bad files."""
 
+import contextlib
 import http.client
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -123,6 +125,39 @@ def test_a_refused_client_that_stays_silent_is_closed(secure):
             while is_held(served.port, port):
                 assert time.monotonic() < end
                 time.sleep(0.05)
+
+
+def resident_kib(served):
+    status = pathlib.Path(f"/proc/{served.process.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+def test_connections_stay_within_their_share_of_the_memory(tmp_path):
+    certificate, key = make_certificate(tmp_path, "many")
+
+    def ask(stack, path):
+        connection = stack.enter_context(contextlib.closing(connect(served.port, certificate)))
+        connection.request("GET", path, headers={f"X-{i}": "x" * 7000 for i in range(4)})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+    with serving("--memory", "200M", "--server-memory", "400M", "--tls-cert", str(certificate),
+                 "--tls-key", str(key)) as served:
+        with contextlib.ExitStack() as stack:
+            limits = json.loads(ask(stack, "/server_info")[1])["limits"]
+            # A third of what 96 MiB for the process, 64 for stored responses and 192 to prepare
+            # a body leave.
+            count = next(row["value"] for row in limits if row["name"] == "connections")
+            assert count == (400 - 96 - 64 - 192) * 1024 // 3 // 112
+            for _ in range(19):
+                assert ask(stack, "/health")[0] == 200
+            before = resident_kib(served)
+            for _ in range(20, count):
+                assert ask(stack, "/health")[0] == 200
+            grown = resident_kib(served) - before
+            assert ask(stack, "/v1/models")[0] == 503
+            if os.environ.get("BRAID_PRESET", "release") == "release":
+                assert 50 * (count - 20) < grown < 112 * (count - 20)
 
 
 def test_speaking_plainly_or_nonsense_closes_and_harms_nobody(secure):

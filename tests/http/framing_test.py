@@ -258,8 +258,8 @@ def test_probes_are_answered_where_all_connections_are_used_up(start_server):
 
 
 def test_bodies_above_the_memory_for_all_of_them_are_refused(start_server):
-    # A body of 4 MiB, its preparation and stored responses.
-    server = start_server(memory_bytes=356 << 20)
+    # A body of 4 MiB, its preparation, stored responses and connections.
+    server = start_server(memory_bytes=358 << 20)
     head = b"POST /tokenize HTTP/1.1\r\n" + HOST + b"Content-Length: 4000000\r\n\r\n"
     with server.connect() as half:
         half.sendall(head + b"x" * 3_999_999)

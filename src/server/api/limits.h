@@ -86,8 +86,9 @@ inline constexpr int64_t kBodiesBytesDefault = int64_t{256} << 20;
 constexpr int64_t PrepareBytes(int64_t context_tokens_max) {
   return kPrepareTimesBody * static_cast<int64_t>(BodyBytesMax(context_tokens_max));
 }
+// With half as much for connections as for bodies.
 constexpr int64_t DefaultServerMemory(int64_t context_tokens_max) {
-  return kProcessBytes + PrepareBytes(context_tokens_max) + kBodiesBytesDefault;
+  return kProcessBytes + PrepareBytes(context_tokens_max) + kBodiesBytesDefault / 2 * 3;
 }
 
 }  // namespace braid::limits

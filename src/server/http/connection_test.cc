@@ -183,6 +183,8 @@ class Client {
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     EXPECT_EQ(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   }
+  Client(Client&& other) noexcept
+      : socket_(std::exchange(other.socket_, -1)), read_(std::move(other.read_)) {}
   ~Client() { Close(); }
   void Close() {
     if (socket_ >= 0) ::close(socket_);
@@ -619,6 +621,30 @@ TEST_F(HttpConnectionTest, AboveTheLimitProbesAreAnsweredAndOthersRefused) {
   first.Close();
   std::string again;
   while (!again.starts_with("HTTP/1.1 200")) again = Answer("GET /x HTTP/1.1");
+}
+
+TEST_F(HttpConnectionTest, ThereAreAsManyConnectionsAsTheMemoryHasRoomFor) {
+  const auto prepare = static_cast<int64_t>(kBodyMax) * limits::kPrepareTimesBody;
+  const auto count = static_cast<size_t>(limits::kConnectionsMin);
+  const int64_t more = 2 * (limits::kConnectionsMin + 3) * limits::kConnectionBytes;
+  std::list<Client> clients;
+  const auto open = [&] {
+    clients.emplace_back(Connect()).Send(Request("GET /x HTTP/1.1"));
+    return clients.back().ReadTo("\r\n\r\n").substr(0, 12);
+  };
+  api_.memory().SetLimits({.server_bytes = prepare});
+  while (clients.size() < count) EXPECT_EQ(open(), "HTTP/1.1 200") << "some there always are";
+  EXPECT_EQ(open(), "HTTP/1.1 503");
+  clients.pop_back();
+  api_.memory().SetLimits({.server_bytes = prepare + more});
+  while (clients.size() < count + 3) EXPECT_EQ(open(), "HTTP/1.1 200");
+  EXPECT_EQ(open(), "HTTP/1.1 503");
+}
+
+TEST(HttpLimits, ConnectionsHaveHalfOfTheMemoryOfBodies) {
+  EXPECT_EQ(limits::ConnectionsIn(int64_t{256} << 20, false), 5461);
+  EXPECT_EQ(limits::ConnectionsIn(int64_t{256} << 20, true), 1170);
+  EXPECT_EQ(limits::ConnectionsIn(0, true), limits::kConnectionsMin);
 }
 
 TEST_F(HttpConnectionTest, OneAddressHasNoMoreConnectionsThanItsLimit) {

@@ -22,6 +22,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/http/connection.h"
+#include "server/http/limits.h"
 #include "server/http/tls.h"
 
 namespace braid {
@@ -45,6 +46,12 @@ int64_t ConnectionsMax(const HttpOptions& options) {
   int64_t soft = static_cast<int64_t>(std::min<rlim_t>(files.rlim_cur, 1 << 30));
   int64_t usable = soft > 2 * kFilesKept ? soft - kFilesKept : soft / 2;
   return std::min<int64_t>(options.connections_max, usable);
+}
+
+// How many connections the memory of the server has room for at present.
+int64_t ConnectionsThatFit(HttpApi& api, bool tls) {
+  const int64_t prepare = api.PrepareTimesBody() * static_cast<int64_t>(api.BodyBytesMax());
+  return limits::ConnectionsIn(api.memory().stats().limit_bytes - prepare, tls);
 }
 
 }  // namespace
@@ -205,7 +212,8 @@ void HttpServer::State::Begin(tcp::socket socket, const Listener& listener) {
   HttpPeer peer{remote.address().to_string(), listener.admin, listener.loopback};
   const auto served = static_cast<int64_t>(connections.size() - reserved.size());
   const auto same = per_address.find(peer.address);
-  if (served >= connections_max ||
+  const int64_t most = std::min(connections_max, ConnectionsThatFit(host.api, host.tls != nullptr));
+  if (served >= most ||
       (same != per_address.end() && same->second >= options.connections_per_address_max)) {
     BeginReserved(std::move(socket), std::move(peer));
     return;

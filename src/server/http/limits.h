@@ -65,6 +65,18 @@ inline constexpr size_t kBodyBytesPerSecond = 64 << 10;  // a client slower than
 inline constexpr size_t kPipelinedBytesMax = 64 << 10;   // read ahead while an answer is made
 inline constexpr size_t kWriteBytesMax = 256 << 10;      // one write
 
+// What an open connection takes, between requests: its coroutines, with TLS the buffers and state
+// of OpenSSL too. Connections have half as much memory as bodies, and those below the minimum are
+// always accepted (record 14).
+inline constexpr int64_t kConnectionBytes = 24 << 10;
+inline constexpr int64_t kTlsConnectionBytes = 112 << 10;
+inline constexpr int64_t kConnectionsMin = 64;
+
+constexpr int64_t ConnectionsIn(int64_t bodies_bytes, bool tls) {
+  return std::max(kConnectionsMin,
+                  bodies_bytes / 2 / (tls ? kTlsConnectionBytes : kConnectionBytes));
+}
+
 // Preparing a request takes a multiple of its body's memory; of bodies above kBulkBodyBytes one is
 // prepared at a time (record 14).
 inline constexpr int64_t kPrepareTimesBody = 48;
