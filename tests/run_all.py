@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN_LINES = 40
-GIVING_WAY = ["nice", "-n", "19"]
+GIVING_WAY = ["nice", "-n", "10"]
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
 CLOSING = re.compile(r"(?:.*; )?=*\s*\d+ (?:passed|failed|skipped|errors?)\b")
 # Two parts beside `cli` of its folder, so that none takes longest by far.
