@@ -14,6 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(!spec->layers.empty() && ParametersOf(*spec).total > 0);
   CHECK(CachePlanOf(*spec, DType::kBF16).slices.size() == spec->layers.size());
   CHECK(!FactsAsText(DescribeModel(*spec, nullptr, nullptr)).empty());
-  (void)IsIgnored(spec->quantization, "model.layers.0.mlp.gate");
+  int64_t steps = 100'000;
+  (void)IsIgnored(spec->quantization, "model.layers.0.mlp.gate", steps);
   return 0;
 }
