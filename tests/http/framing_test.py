@@ -276,7 +276,7 @@ def test_bodies_above_the_memory_for_all_of_them_are_refused(start_server):
 @pytest.mark.parametrize("framing", [b"Content-Length: 4000000\r\n\r\n{",
                                      b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"])
 def test_bodies_that_are_announced_and_not_sent_take_no_memory_from_others(start_server, framing):
-    server = start_server(memory_bytes=356 << 20)  # as above
+    server = start_server(memory_bytes=358 << 20)  # as above
     with contextlib.ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(server.connect()).sendall(
