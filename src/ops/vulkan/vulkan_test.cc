@@ -563,7 +563,7 @@ TEST_F(Vulkan, LatentAttentionAgreesWithTheReferenceAndAnyCutWithTheWhole) {
           << "width " << c.shape.head_dim << " first cut " << cuts.front();
     }
   }
-  EXPECT_EQ(cases, 7);
+  EXPECT_EQ(cases, 8);
 }
 
 TEST_F(Vulkan, RecurrencesAgreeWithTheReferenceAndAnyCutWithTheWhole) {
