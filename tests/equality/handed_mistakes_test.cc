@@ -27,7 +27,10 @@ constexpr Mistake kMistakes[] = {
 };
 
 struct End final : Transport::Owner {
-  void OnAccepted(ConnectionId connection) override { accepted.push_back(connection); }
+  void OnAccepted(ConnectionId connection) override {
+    accepted.push_back(connection);
+    owns->Trust(connection);
+  }
   void OnLost(ConnectionId, const std::string&) override { ++lost; }
   void OnMessage(ConnectionId from, std::string_view) override { froms.push_back(from); }
   Transport::Place OnData(ConnectionId, std::string_view header, size_t bytes) override {
@@ -42,13 +45,17 @@ struct End final : Transport::Owner {
   std::vector<std::byte> page;
   int received = 0, sent = 0, failed = 0, lost = 0;
   bool waits = true;  // there is no place for "late" yet
+  Transport* owns = nullptr;
 };
 
 // One listens, two connect.
 bool TransportsHold() {
   End ends[3];
   std::unique_ptr<Transport> transports[3];
-  for (size_t i = 0; i < 3; ++i) transports[i] = std::move(*Transport::Create(ends[i]));
+  for (size_t i = 0; i < 3; ++i) {
+    transports[i] = std::move(*Transport::Create(ends[i]));
+    ends[i].owns = transports[i].get();
+  }
   const auto until = [&](auto done) {
     for (const int64_t end_us = MonotonicUs() + 3'000'000; !done() && MonotonicUs() < end_us;) {
       for (auto& transport : transports) transport ? transport->Progress() : void();
