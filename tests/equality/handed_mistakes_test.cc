@@ -146,22 +146,28 @@ bool WaitsForRoom(const Subject& subject, int tp) {
   return run.failed() == 0 && run.network().sending_most == 1 && !run.RefusalOf(1).empty();
 }
 
-// Pages that are lost on either side end their rooms; the prompt is computed by the decode engine.
+// Pages that are lost on either side end their rooms, also one that no part has come for at the
+// decode engine, whose pages are lost too; the decode engine computes the prompts.
 bool LossesEnd(const Subject& subject) {
-  const Request request = MakeRequest(kTarget, Tokens(8, 300), 4);
-  const Answer want = Cold(MachineOf(subject), request);
+  const Request requests[] = {MakeRequest(kTarget, Tokens(8, 300), 4),
+                              MakeRequest(kTarget, Tokens(9, 300), 4)};
   for (const Side side : {Side::kPrefill, Side::kDecode}) {
     Handed run(subject, {.prefill_tp = 2,
                          .decode_tp = 2,
                          .faults = {.delay_turns = 400},
                          .flight_bytes = 1,
                          .staging_bytes = 1});
-    const size_t ticket = run.Submit(request);
+    const int64_t rooms = side == Side::kPrefill ? 1 : 2;
+    std::vector<size_t> tickets;
+    for (int64_t i = 0; i < rooms; ++i) tickets.push_back(run.Submit(requests[i]));
+    run.AwaitRooms(rooms);
     run.AwaitPart();
     run.LosePages(side);
-    if (!Same(run.Await(ticket), want)) return false;
-    run.AwaitHanded(1);
-    if (run.failed() != 1) return false;
+    for (size_t i = 0; i < tickets.size(); ++i) {
+      if (!Same(run.Await(tickets[i]), Cold(MachineOf(subject), requests[i]))) return false;
+    }
+    run.AwaitHanded(rooms);
+    if (run.failed() != rooms) return false;
   }
   return true;
 }
