@@ -26,6 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN_LINES = 40
 GIVING_WAY = ["nice", "-n", "10"]
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
+FAILED = re.compile(r"\[  FAILED  \] (\w+\.[\w/]+)|^FAILED (\S+)", re.MULTILINE)
 CLOSING = re.compile(r"(?:.*; )?=*\s*\d+ (?:passed|failed|skipped|errors?)\b")
 # Two parts beside `cli` of its folder, so that none takes longest by far.
 GROUPS = re.compile(r"rank|handoff|disk_tier|slow_disk|expert")
@@ -58,6 +59,7 @@ class Outcome:
     skipped: int = 0
     seconds: float = 0.0
     note: str = ""
+    failures: dict = field(default_factory=dict)  # what the log says, by test
 
 
 def parts_of(preset):
@@ -148,6 +150,22 @@ def excerpt(text):
     return "\n".join(lines[i] for i in sorted(chosen))
 
 
+def failures_of(text):
+    """The failed tests by name, with the first lines of what GoogleTest wrote of each one."""
+    found = {}
+    said = {}  # by the number that CTest writes before each line, as tests run beside each other
+    for line in text.splitlines():
+        lines = said.setdefault(line.partition(": ")[0] if line[:1].isdigit() else "", [])
+        if "[ RUN      ]" in line or "[       OK ]" in line:
+            lines.clear()
+        elif name := FAILED.search(line):
+            found.setdefault(name[1] or name[2], lines[:6])
+            lines.clear()
+        elif lines or FAILURE.search(line):
+            lines.append(line)
+    return found
+
+
 def show(line):
     if sys.stdout.isatty():
         print(f"\r\033[K{line}", end="", flush=True)
@@ -209,6 +227,7 @@ def run_part(part, preset, logs):
     elif outcome.passed + outcome.failed == 0:
         outcome.passed = 1  # a part that does not count its checks counts as one
     if outcome.failed:
+        outcome.failures = failures_of(text)
         show("")
         print(f"---- {part.name} failed ({outcome.note}); from {log.relative_to(ROOT)}:")
         print(excerpt(text))
@@ -285,6 +304,9 @@ def main():
     print(f"\n{'part':<12} {'passed':>8} {'failed':>8} {'skipped':>8} {'seconds':>8}")
     for name, outcome in outcomes.items():
         report(name, outcome)
+    for name, outcome in outcomes.items():
+        for test, said in outcome.failures.items():
+            print("\n".join([f"\n{name}: {test}", *said]))
     passed = sum(outcome.passed for outcome in outcomes.values())
     failed = sum(outcome.failed for outcome in outcomes.values())
     print(f"\n{passed} passed, {failed} failed")
