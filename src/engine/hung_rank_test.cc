@@ -59,7 +59,7 @@ class HungRank : public ::testing::Test {
     EngineOptions options;
     options.model_dir = BRAID_SOURCE_DIR "/models/braid-tiny";
     options.mesh = {.tp = 2};
-    options.rank_seconds = 1;
+    options.rank_seconds = 3;  // other work may keep a rank from its core for one
     options.threads = 2;
     options.cache_bytes = 64 << 20;
     options.context_tokens_max = 4096;
@@ -103,7 +103,7 @@ TEST_F(HungRank, EndsTheEngineThoughItGoesOn) {
   EXPECT_THAT(HoldRank(*engine), HasSubstr("the group of ranks has ended: no word from rank 1"));
   ASSERT_TRUE(hold_.holds);
   hold_.may_go = true;
-  for (int i = 0; i < 500 && engine->group_status(); ++i) {
+  for (int i = 0; i < 3000 && engine->group_status(); ++i) {
     std::this_thread::sleep_for(milliseconds(10));
   }
   ASSERT_FALSE(engine->group_status());
@@ -121,7 +121,7 @@ TEST_F(HungRank, DoesNotKeepTheProcess) {
     engine.reset();
     std::_Exit(0);
   };
-  EXPECT_EXIT(run(), ::testing::ExitedWithCode(1), "rank 1 does not end within 1 s of the others");
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(1), "rank 1 does not end within 3 s of the others");
 }
 
 }  // namespace

@@ -116,7 +116,7 @@ TEST_F(LostDevice, GetsItsPagesBackFromATier) {
   ASSERT_EQ(before[0].error, "");
   // Of 150 tokens, two blocks and the state behind them.
   const auto parts = [&] { return engine_->driver().stats().scheduler.tier_parts; };
-  for (int i = 0; i < 1000 && parts() < 3; ++i) std::this_thread::sleep_for(milliseconds(10));
+  for (int i = 0; i < 6000 && parts() < 3; ++i) std::this_thread::sleep_for(milliseconds(10));
   ASSERT_EQ(parts(), 3);
   for (const int left : {0, 1, 2}) {
     submit = std::exchange(vkQueueSubmit, LostLater);  // opening a device sets it anew
@@ -144,7 +144,7 @@ TEST_F(LostDevice, HandsPagesOverAgain) {
   options.partners.emplace().prefills = {{"127.0.0.1", prefill->partners()->port()}};
   engine_ = Load(options);
   const auto until = [&](auto holds) {
-    for (int i = 0; i < 2000 && !holds(); ++i) std::this_thread::sleep_for(milliseconds(10));
+    for (int i = 0; i < 12000 && !holds(); ++i) std::this_thread::sleep_for(milliseconds(10));
     return holds();
   };
   const auto stats = [&] { return engine_->partners()->stats(); };
