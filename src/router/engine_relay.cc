@@ -293,11 +293,12 @@ asio::awaitable<EngineRelay::Try> EngineRelay::PassOn(Stay& stay, Answer& answer
   FleetEngine& engine = stay.engine();
   const bool streams = View(parser.get()[http::field::content_type]).starts_with("text/event-str");
   if (began_ && (!streams || answer.status() != 200)) {
-    co_return co_await Broken(
-        client, {502,
-                 fmt::format("engine {} answered {}", engine.address.name, answer.status()),
-                 {},
-                 "engine_lost"});
+    // Not as an argument in braces: GCC 12 copies such a temporary of a co_await byte by byte.
+    last_error_ = {502,
+                   fmt::format("engine {} answered {}", engine.address.name, answer.status()),
+                   {},
+                   "engine_lost"};
+    co_return co_await Broken(client, WhyEnded());
   }
   streams_ = streams;
   piece_.resize(kPieceBytes);

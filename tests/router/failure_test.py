@@ -56,6 +56,23 @@ def refuse(connection, head, body):
     return True
 
 
+def ping(connection, head, body):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+                       b"Transfer-Encoding: chunked\r\n\r\n8\r\n: ping\n\n\r\n")
+    time.sleep(0.2)
+    return False
+
+
+def in_turns(*behaviours):
+    """What engines do that share this: the first that is asked the first, the next the second."""
+    asked = []
+
+    def behave(connection, head, body):
+        asked.append(head)
+        return behaviours[(len(asked) - 1) % len(behaviours)](connection, head, body)
+    return behave
+
+
 @pytest.mark.parametrize("path", DIALECTS)
 def test_a_killed_engines_streams_end_with_an_error_of_their_api(start_router, start_engine, path):
     engine = start_engine(step_us=5000)
@@ -107,17 +124,22 @@ def test_before_the_first_byte_another_engine_answers(start_router, bad_engine, 
 
 
 def test_comments_are_no_first_byte(start_router, bad_engine, engine):
-    def ping(connection, head, body):
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
-                           b"Transfer-Encoding: chunked\r\n\r\n8\r\n: ping\n\n\r\n")
-        time.sleep(0.2)
-        return False
     bad = bad_engine(ping)
     router = start_router({"bad": bad.port, "good": engine.port}, policy="round_robin")
     for _ in range(2):
         text = router.request("POST", "/v1/completions", {**TEXT, "stream": True})[2].decode()
         assert text.endswith("data: [DONE]\n\n") and "error" not in text
     assert len(bad.requests) == 2
+
+
+def test_a_refusal_behind_comments_ends_the_stream_with_an_error(start_router, bad_engine):
+    behave = in_turns(ping, refuse)
+    router = start_router({name: bad_engine(behave).port for name in "ab"})
+    for _ in range(3):
+        text = router.request("POST", "/v1/completions", {**TEXT, "stream": True})[2].decode()
+        assert text.startswith(": ping\n\ndata: {") and text.endswith("data: [DONE]\n\n")
+        assert " answered 503" in text and "engine_lost" in text
+    assert router.metric("router_broken_streams_total") == 3
 
 
 def test_the_last_refusal_is_passed_on(start_router, bad_engine):
