@@ -217,7 +217,7 @@ asio::awaitable<EngineRelay::Try> EngineRelay::UseAnswer(Stay& stay, Answer& ans
 asio::awaitable<std::optional<ApiError>> EngineRelay::ReadLacking(Answer& answer,
                                                                   ClientOutput& client) {
   const int status = answer.status();
-  if (began_ || !looks_for_stored() || (status != 400 && status != 404)) co_return std::nullopt;
+  if (!looks_for_stored() || (status != 400 && status != 404)) co_return std::nullopt;
   piece_.resize(kPieceBytes);
   while (!answer.parser->is_done() && answer.begun < piece_.size()) {
     size_t bytes = 0;
@@ -282,9 +282,10 @@ asio::awaitable<boost::system::error_code> EngineRelay::ReadPiece(Answer& answer
   }
 }
 
-// Whether another engine can be asked in place of passing an answer on.
+// Whether another engine can be asked in place of passing an answer on. The client has nothing but
+// comments so far: an engine that gave it more was the last one.
 bool EngineRelay::MayAskOther() const {
-  return !began_ && std::ssize(tried_) < AttemptsMax() && fleet_.HasOther(tried_);
+  return std::ssize(tried_) < AttemptsMax() && fleet_.HasOther(tried_);
 }
 
 asio::awaitable<EngineRelay::Try> EngineRelay::PassOn(Stay& stay, Answer& answer,

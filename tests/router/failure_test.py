@@ -63,6 +63,13 @@ def ping(connection, head, body):
     return False
 
 
+def lack(connection, head, body):
+    error = b'{"error": {"message": "no", "code": "previous_response_not_found"}}'
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n" % len(error)
+                       + error)
+    return True
+
+
 def in_turns(*behaviours):
     """What engines do that share this: the first that is asked the first, the next the second."""
     asked = []
@@ -140,6 +147,21 @@ def test_a_refusal_behind_comments_ends_the_stream_with_an_error(start_router, b
         assert text.startswith(": ping\n\ndata: {") and text.endswith("data: [DONE]\n\n")
         assert " answered 503" in text and "engine_lost" in text
     assert router.metric("router_broken_streams_total") == 3
+
+
+@pytest.mark.parametrize(("second", "more"), [(refuse, {}), (lack, {"previous_response_id": "r"})])
+def test_behind_comments_an_engine_that_cannot_answer_is_not_the_last(start_router, bad_engine,
+                                                                      second, more):
+    def good(connection, head, body):
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+                           b"Content-Length: 12\r\n\r\ndata: good\n\n")
+        return True
+    behave = in_turns(ping, second, good)
+    router = start_router({name: bad_engine(behave).port for name in "abc"})
+    for _ in range(3):
+        text = router.request("POST", "/v1/responses", {"input": "a", "stream": True, **more})[2]
+        assert text == b": ping\n\ndata: good\n\n"
+    assert router.metric("router_broken_streams_total") == 0
 
 
 def test_the_last_refusal_is_passed_on(start_router, bad_engine):
