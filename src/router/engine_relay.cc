@@ -321,6 +321,7 @@ asio::awaitable<EngineRelay::Try> EngineRelay::PassOn(Stay& stay, Answer& answer
                      {},
                      "engine_lost"};
       if (!committed_ && !stopped_) {
+        missed_ = true;
         cutter_ = {};
         co_return Try::kAgain;
       }

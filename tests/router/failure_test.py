@@ -185,14 +185,30 @@ def test_what_a_busy_engine_may_have_stored_is_not_said_to_be_unknown(start_rout
     assert router.get("/v1/responses/resp_x")[0] == 404
 
 
+def begin_only(connection, head, body):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+    return False
+
+
+@pytest.mark.parametrize("behave", [hang_up, begin_only])
 def test_what_an_engine_that_breaks_off_may_have_stored_is_not_said_to_be_unknown(
-        start_router, bad_engine, engine):
-    bad = bad_engine(hang_up)
+        start_router, bad_engine, engine, behave):
+    bad = bad_engine(behave)
     router = start_router({"bad": bad.port, "good": engine.port}, policy="round_robin")
     for _ in range(8):  # the way to it is closed after three failures
         status, _ = router.post("/v1/responses", {"input": "a", "previous_response_id": "resp_x"})
         assert status in (502, 503)
     assert len(bad.requests) >= 3
+
+
+def test_behind_comments_what_a_lost_engine_may_have_stored_is_not_said_to_be_unknown(
+        start_router, bad_engine, engine):
+    router = start_router({"bad": bad_engine(ping).port, "good": engine.port}, policy="round_robin")
+    for _ in range(4):
+        text = router.request("POST", "/v1/responses", {
+            "input": "a", "stream": True, "previous_response_id": "resp_x"})[2]
+        assert text.startswith(b": ping\n\nevent: error\n")
+        assert b"was lost" in text or b"may have it" in text
 
 
 def test_a_busy_engine_that_has_a_response_answers_itself(start_router, bad_engine, engine):
