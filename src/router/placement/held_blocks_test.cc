@@ -48,7 +48,11 @@ TEST_F(Held, HashesOfThisProgramAreTheKeysOfPrompts) {
   EXPECT_EQ(Resumable(tokens), 3);
   EXPECT_EQ(Resumable(Tokens(4 * 64)), 3);
   EXPECT_EQ(Resumable(Tokens(2 * 64)), 0) << "there is a state at the end only";
-  // From then on tokens are not looked at: a salt's blocks are known by their hashes.
+  // From then on tokens are not looked at: blocks are known by their hashes.
+  const auto others = Tokens(64, 5000);
+  Apply(Stored(KeysOf(others), Tokens(64, 9000)));
+  EXPECT_EQ(Resumable(others), 1);
+  EXPECT_EQ(Resumable(Tokens(64, 9000)), 0);
   const PrefixSpace salted{.tenant = "ann", .salt = "s"};
   kv::BlocksStored run{KeysOf(tokens, salted), {}, tokens, 64, false};
   Apply({.dp_rank = 0, .events = {run}});
@@ -107,6 +111,7 @@ TEST_F(Held, ABlockIsThereWhileSomeRankHasIt) {
   const auto tokens = Tokens(64);
   kv::EventBatch batch = Stored(KeysOf(tokens), tokens);
   Apply(batch);
+  Apply(batch);  // said twice, it is there once
   batch.dp_rank = 1;
   Apply(batch);
   Apply({.dp_rank = 0, .events = {kv::BlocksCleared{}}});

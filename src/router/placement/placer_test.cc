@@ -115,10 +115,16 @@ TEST(Placer, TheLeastRecentlyUsedBlocksGoDeepestFirst) {
   EXPECT_EQ(sent.Find(Prompt(1, 10).blocks).blocks, 6);
   EXPECT_EQ(sent.Find(Prompt(1, 10).blocks).resumable, 0) << "its state is gone";
   EXPECT_EQ(sent.Find(Prompt(2, 8).blocks).resumable, 8);
+  sent.Add(Prompt(1, 6).blocks);
+  sent.Add(Prompt(5, 4).blocks);
+  EXPECT_EQ(sent.Find(Prompt(1, 6).blocks).resumable, 6) << "it was used again";
+  EXPECT_EQ(sent.Find(Prompt(2, 8).blocks).blocks, 4);
   sent.Add(Prompt(4, 50).blocks);
   EXPECT_EQ(sent.size(), 20) << "a prompt that is longer than the cache";
+  EXPECT_EQ(sent.Find(Prompt(4, 50).blocks).resumable, 20) << "its beginning is kept";
   sent.SetCapacity(5);
   EXPECT_EQ(sent.size(), 5);
+  EXPECT_EQ(sent.Find(Prompt(4, 5).blocks).blocks, 5);
   sent.Clear();
   EXPECT_EQ(sent.Find(Prompt(4, 5).blocks).blocks, 0);
   sent.Add(Prompt(2, 3).blocks);
@@ -153,8 +159,10 @@ TEST(Placer, AStoredResponseIsAtItsEngineWhateverTheLoad) {
 
 TEST(Placer, RoundRobinTakesTurnsAndLeastLoadIgnoresPrefixes) {
   Placer turns = MakePlacer(3, Policy::kRoundRobin);
+  std::vector<EngineLoad> loads = Idle(3);
+  loads[0].backlog_tokens = 1'000'000;
   for (int32_t i = 0; i < 6; ++i) {
-    EXPECT_EQ(Place(turns, Prompt(1, 10), Idle(3)).engine, i % 3);
+    EXPECT_EQ(Place(turns, Prompt(1, 10), loads).engine, i % 3) << "whatever the load";
   }
   Placer least = MakePlacer(2, Policy::kLeastLoad);
   const int32_t first = Place(least, Prompt(1, 10), Idle(2)).engine;
@@ -178,8 +186,10 @@ TEST(Placer, AnEngineThatJoinsDoesNotGetEverything) {
 }
 
 TEST(Placer, NoEngineNoChoice) {
-  Placer placer = MakePlacer(1);
-  EXPECT_EQ(placer.Choose(Prompt(1, 1), {}).engine, -1);
+  for (const Policy policy : {Policy::kPrefix, Policy::kRoundRobin, Policy::kLeastLoad}) {
+    Placer placer = MakePlacer(1, policy);
+    EXPECT_EQ(placer.Choose(Prompt(1, 1), {}).engine, -1) << NameOf(policy);
+  }
 }
 
 }  // namespace

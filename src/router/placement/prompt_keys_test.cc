@@ -48,8 +48,8 @@ TEST(PromptKeys, FieldsThatChangeNoPromptChangeNoBlock) {
   const PromptKeys plain = Chat(User(kLong));
   EXPECT_EQ(Common(plain, Chat(User(kLong), R"(, "temperature": 1, "stream": true)")), 7u);
   const std::string parts = fmt::format(
-      R"({{"role": "user", "content": [{{"type": "text", "text": "{}",
-          "cache_control": {{"type": "ephemeral"}}}}]}})",
+      R"({{"role": "user", "content": [{{"id": "part_1", "type": "text", "cache_control":
+          {{"type": "ephemeral", "ttl": "1h"}}, "text": "{}"}}]}})",
       kLong);
   EXPECT_EQ(Common(plain, Chat(parts)), 7u);
 }

@@ -50,6 +50,14 @@ TEST(Registration, AnErrorNamesTheFieldAndWhatWouldBeRight) {
     object[field] = *ParseJson(value, "x");
     return json::serialize(object);
   };
+  const auto without = [](const std::string& field) {
+    json::object object = ParseJson(EncodeRegistration(Example()), "x")->as_object();
+    object.erase(field);
+    return json::serialize(object);
+  };
+  for (const char* field : {"generation", "url", "fingerprint", "handoff"}) {
+    EXPECT_THAT(ErrorOf(without(field)), HasSubstr(std::string(field) + ": must be there"));
+  }
   EXPECT_THAT(ErrorOf("[]"), HasSubstr("body: must be an object"));
   EXPECT_THAT(ErrorOf("{}"), HasSubstr("version: must be 1, got 0"));
   EXPECT_THAT(ErrorOf(with("version", "2")), HasSubstr("version: must be 1, got 2"));
@@ -61,14 +69,26 @@ TEST(Registration, AnErrorNamesTheFieldAndWhatWouldBeRight) {
   EXPECT_THAT(ErrorOf(with("role", "\"both\"")), HasSubstr("handoff: must be there with"));
   EXPECT_THAT(ErrorOf(with("handoff", "\"a\"")), HasSubstr("handoff: must be HOST:PORT"));
   EXPECT_THAT(ErrorOf(with("handoff", "\"a:1\\r\\nx: y\"")), HasSubstr("handoff: must be"));
-  EXPECT_THAT(ErrorOf(with("fingerprint", "\"\"")), HasSubstr("fingerprint: must be"));
+  EXPECT_THAT(ErrorOf(with("fingerprint", "\"\"")), HasSubstr("fingerprint: must be lines"));
   EXPECT_THAT(ErrorOf(with("fingerprint", "\"" + std::string(5000, 'x') + "\"")),
               HasSubstr("at most 4096"));
   EXPECT_THAT(ErrorOf(with("kv_events", "\"tcp://*:1\"")), HasSubstr("kv_events: must be tcp://"));
   EXPECT_THAT(ErrorOf(with("leaves", "1")), HasSubstr("leaves: must be true or false"));
   EXPECT_THAT(ErrorOf(with("more", "1")), HasSubstr("more: must be one of version"));
   EXPECT_THAT(ErrorOf(EncodeRegistration(Example()), "a b"), HasSubstr("1 to 64 letters"));
-  EXPECT_FALSE(ParseRegistration("a", std::string(kRegistrationBytesMax + 1, ' ')));
+}
+
+TEST(Registration, OfTooManyBytesIsRefused) {
+  std::string body = EncodeRegistration(Example());
+  body.resize(kRegistrationBytesMax, ' ');
+  EXPECT_TRUE(ParseRegistration("a", body));
+  EXPECT_THAT(ErrorOf(body + " "), HasSubstr("at most 16384 are accepted"));
+}
+
+TEST(Registration, SaysNoKey) {
+  Registration registration = Example();
+  registration.address.key = "secret";
+  EXPECT_EQ(EncodeRegistration(registration), EncodeRegistration(Example()));
 }
 
 TEST(Registration, ALeaseIsReadAsItWasWritten) {
@@ -77,12 +97,17 @@ TEST(Registration, ALeaseIsReadAsItWasWritten) {
   ASSERT_TRUE(lease) << lease.error().message;
   EXPECT_EQ(lease->lease_ms, 5000);
   EXPECT_EQ(lease->prefills, (std::vector<std::string>{"10.0.0.1:7000", "[::1]:7"}));
+  EXPECT_TRUE(ParseLease(R"({"lease_ms": 600000})"));
   for (const char* wrong :
-       {"", "[]", "{}", R"({"lease_ms": 0})", R"({"lease_ms": 1e9})",
+       {"", "[]", "{}", R"({"lease_ms": 0})", R"({"lease_ms": 600001})", R"({"lease_ms": 1e3})",
         R"({"lease_ms": 1, "prefills": 1})", R"({"lease_ms": 1, "prefills": [1]})",
         R"({"lease_ms": 1, "prefills": ["a"]})"}) {
     EXPECT_FALSE(ParseLease(wrong)) << wrong;
   }
+  RegistrationLease most{.lease_ms = 1, .prefills = std::vector<std::string>(256, "a:1")};
+  EXPECT_TRUE(ParseLease(EncodeLease(most)));
+  most.prefills.emplace_back("a:1");
+  EXPECT_FALSE(ParseLease(EncodeLease(most)));
 }
 
 }  // namespace
