@@ -24,7 +24,8 @@ const std::vector<Body>& Bodies() {
       Last{RoomId(7), 9, "a result"},
       Refusal{RoomId(7), "full"},
       Ping{},
-      Hello{1, "model: 1", "nonce", "proof"}};
+      Hello{1, "model: 1", "nonce", "proof"},
+      Unfit{RoomId(7), "too long"}};
   return bodies;
 }
 
@@ -98,7 +99,7 @@ TEST(HandoffMessage, AChecksumIsTheSameEverywhere) {
     const std::vector<std::byte> odd(bytes.begin() + 1, bytes.end());
     EXPECT_EQ(Checksum(bytes.data() + 1, size), ChecksumByWords(odd)) << size;
   }
-  EXPECT_EQ(kProtocolVersion, 2u);
+  EXPECT_EQ(kProtocolVersion, 3u);
   EXPECT_EQ(Checksum(reinterpret_cast<const std::byte*>("braid"), 5), 12317899538683295313u);
 }
 

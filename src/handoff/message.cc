@@ -94,6 +94,12 @@ void Fields(Hello& m, Coder& code) {
   code(m.proof, kNonceBytesMax);
 }
 
+template <class Coder>
+void Fields(Unfit& m, Coder& code) {
+  code(m.room);
+  code(m.reason, kReasonBytesMax);
+}
+
 template <size_t... kKinds>
 Body Default(size_t kind, std::index_sequence<kKinds...>) {
   Body body = Ping{};

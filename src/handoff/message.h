@@ -64,13 +64,19 @@ struct Refusal {
 };
 // Either way, when there was nothing else to say.
 struct Ping {};
+// Prefill to decode: this engine cannot compute the request, however often it is asked, as it could
+// others; the room is over.
+struct Unfit {
+  RoomId room;
+  std::string reason;
+};
 // Before the session (handoff/pairing.h): who speaks, and a proof that it has the key.
 struct Hello {
   uint32_t version = 0;
   std::string fingerprint, nonce, proof;
 };
 
-using Body = std::variant<Ask, Cancel, Took, PartHead, Last, Refusal, Ping, Hello>;
+using Body = std::variant<Ask, Cancel, Took, PartHead, Last, Refusal, Ping, Hello, Unfit>;
 
 struct Message {
   SessionId session;
@@ -83,8 +89,8 @@ inline constexpr size_t kReasonBytesMax = 1024;
 inline constexpr size_t kFingerprintBytesMax = 8192;
 inline constexpr size_t kNonceBytesMax = 64;
 
-// Of these messages and what they mean. 2: the checksum of checksum.h.
-inline constexpr uint32_t kProtocolVersion = 2;
+// Of these messages and what they mean. 2: the checksum of checksum.h. 3: Unfit.
+inline constexpr uint32_t kProtocolVersion = 3;
 
 std::string Encode(const Message& message);
 // None for anything that Encode does not make, and for texts above their bounds.

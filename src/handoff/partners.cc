@@ -5,12 +5,10 @@
 #include <fmt/format.h>
 #include <pthread.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "handoff/checksum.h"
 #include "handoff/partners_state.h"
 #include "handoff/parts.h"
@@ -20,16 +18,6 @@ namespace braid::handoff {
 namespace {
 
 constexpr int64_t kTickUs = 50'000;
-
-template <class T>
-std::optional<T> EventIn(std::string_view record) {
-  RecordReader reader(record);
-  const auto read = reader.Next();
-  if (!read || !*read) return {};
-  const Event* event = std::get_if<Event>(&**read);
-  const T* wanted = event == nullptr ? nullptr : std::get_if<T>(event);
-  return wanted == nullptr ? std::nullopt : std::optional<T>(*wanted);
-}
 
 }  // namespace
 
@@ -53,6 +41,7 @@ void Partners::State::Job::OnOutput(Output output) {
 void Partners::State::Run() {
   ::pthread_setname_np(::pthread_self(), "braid-partners");
   while (Turn()) transport->Wait(static_cast<int32_t>(kTickUs / 1000));
+  choice = PrefillChoice();  // what one loses is asked of no other
   for (const auto& [session, connection] : std::exchange(sessions, {})) {
     Drop(connection, kStops);
   }
@@ -91,12 +80,6 @@ void Partners::State::Tick(int64_t now_us) {
   Connect(now_us);
 }
 
-void Partners::State::Apply(DecodeRooms::Effects& effects) {
-  for (auto& [session, body] : effects.send) Tell(session, std::move(body));
-  for (const Outcome& outcome : effects.over) Deliver(outcome);
-  effects = {};
-}
-
 void Partners::State::Apply(PrefillRooms::Effects& effects) {
   for (auto& [session, body] : effects.send) Tell(session, std::move(body));
   for (const RoomKey& key : effects.abort) driver->Abort(jobs.at(key)->request);
@@ -121,16 +104,18 @@ void Partners::State::Apply(PrefillRooms::Effects& effects) {
 // the partner judges: here no token stops it.
 void Partners::State::Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects& effects) {
   ++stats.rooms;
-  const auto refuse = [&](const std::string& why) {
+  const auto refuse = [&](const Error& why) {
     ++stats.failed;
-    prefill.Ended(key, why, effects);
+    if (why.code == ErrorCode::kInvalid) return prefill.NotFit(key, why.message, effects);
+    prefill.Ended(key, why.message, effects);
   };
   std::optional<Submit> submit = EventIn<Submit>(ask.request);
-  if (!submit) return refuse("the request cannot be read");
+  if (!submit) return refuse({ErrorCode::kInvalid, "the request cannot be read"});
   Request& request = submit->request;
   const auto end = static_cast<int64_t>(request.prompt.size());
   if (ask.begin < 0 || ask.begin >= end || ask.begin % kBlockTokens != 0) {
-    return refuse(fmt::format("pages from token {} on of {} cannot be sent", ask.begin, end));
+    return refuse({ErrorCode::kInvalid,
+                   fmt::format("pages from token {} on of {} cannot be sent", ask.begin, end)});
   }
   request.id = driver->NewRequestId();
   request.role = RequestRole::kPrefill;
@@ -154,7 +139,7 @@ void Partners::State::Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects
     computing.erase(id);
   }
   jobs.erase(key);
-  refuse(status.error().message);
+  refuse(status.error());
 }
 
 // The engine's request has ended: with its pages handed over, or without. They may still be read,
@@ -174,54 +159,10 @@ void Partners::State::Finished(RoomKey key, const std::string& error) {
   Apply(effects);
 }
 
-void Partners::State::Deliver(const Outcome& outcome) {
-  const auto at = arrivals.find(outcome.room);
-  const Arrival arrival = std::move(at->second);
-  arrivals.erase(at);
-  PagesMoved moved{.move = arrival.move, .error = outcome.error, .lost = {}, .logprob = {}};
-  if (outcome.error.empty()) {
-    const std::optional<PagesMoved> result = EventIn<PagesMoved>(outcome.result);
-    if (result) {
-      moved.token = result->token;
-      moved.logprob = result->logprob;
-    } else {
-      moved.error = "the prefill engine's first token cannot be read";
-    }
-  }
-  if (!moved.error.empty()) {
-    ++stats.failed;
-    LogWarning("the pages of request {} did not arrive: {}; its prompt is computed here",
-               arrival.request.value, moved.error);
-  } else {
-    ++stats.done;
-  }
-  EndMove(*arrival.events, std::move(moved));
-}
-
 void Partners::State::EndMove(EventSink& events, PagesMoved moved) {
   events.Post(std::move(moved));
   std::lock_guard lock(mutex);
   if (--moving == 0) drained.notify_all();
-}
-
-void Partners::State::OnReceived(uint64_t cookie, bool whole) {
-  const auto at = writes.find(cookie);
-  const Write write = at->second;
-  writes.erase(at);
-  if (write.lost) return bytes->Free(write.bytes);
-  const bool good = whole && Checksum(write.bytes, write.page.size) == write.checksum;
-  if (!good) return EndWrite(write, "a page did not arrive as it was sent");
-  bytes->Store(write.page, write.bytes, [this, write](const Status& status) {
-    if (status) stats.bytes += static_cast<int64_t>(write.page.size);
-    EndWrite(write, status ? "" : status.error().message);
-  });
-}
-
-void Partners::State::EndWrite(const Write& write, const std::string& error) {
-  bytes->Free(write.bytes);
-  DecodeRooms::Effects effects;
-  decode.EndWrite(write.room, write.part, error, effects);
-  Apply(effects);
 }
 
 void Partners::State::OnSent(uint64_t cookie, bool) {
@@ -247,36 +188,6 @@ void Partners::State::Land(const Read& read) {
 void Partners::State::EndRead(const Read& read, const std::string& error) {
   PrefillRooms::Effects effects;
   prefill.EndRead(read.key, error, effects);
-  Apply(effects);
-}
-
-// The prefill engine that has the fewest rooms.
-void Partners::State::Receive(const PageMove& move, std::string request, EventSink& events) {
-  ++stats.rooms;
-  std::map<SessionId, int> open;
-  for (const auto& [session, connection] : sessions) open[session] = 0;
-  for (const auto& [id, room] : decode.rooms()) {
-    if (open.contains(room.session)) ++open[room.session];
-  }
-  const auto least = std::ranges::min_element(
-      open, {}, [](const auto& entry) { return std::pair(entry.second, entry.first); });
-  std::string error;
-  if (least == open.end()) error = "no prefill engine is connected";
-  if (request.size() > kRequestBytesMax) error = "the request is too large to be told";
-  DecodeRooms::Effects effects;
-  std::optional<RoomId> room;
-  std::map<PartKey, Page> own = pages.Of(move);
-  if (error.empty()) {
-    DecodeRooms::Wish wish{.begin = move.begin, .parts = {}, .request = std::move(request)};
-    for (const auto& [part, page] : own) wish.parts.push_back(part);
-    room = decode.Open(least->first, std::move(wish), MonotonicUs(), effects);
-  }
-  if (!room) {
-    ++stats.failed;
-    if (error.empty()) error = "too many rooms are open";
-    return EndMove(events, {.move = move.id, .error = error, .lost = {}, .logprob = {}});
-  }
-  arrivals[*room] = {move.id, move.request, &events, std::move(own)};
   Apply(effects);
 }
 
@@ -434,6 +345,7 @@ void Partners::Leave() {
   s.Command([&s] {
     std::vector<ConnectionId> all;
     for (const auto& [connection, peer] : s.peers) all.push_back(connection);
+    s.choice = PrefillChoice();
     for (const ConnectionId connection : all) s.Drop(connection, kStops);
   });
 }
@@ -471,7 +383,7 @@ void Partners::State::LosePages() {
   for (auto& [cookie, write] : writes) {
     if (!bytes->copies() || std::exchange(write.lost, true)) continue;
     DecodeRooms::Effects effects;
-    decode.EndWrite(write.room, write.part, kPagesLost, effects);
+    decode.EndWrite(write.room, write.part, {kPagesLost, Cause::kHere}, effects);
     Apply(effects);
   }
   Change([](auto& rooms, auto& effects) { rooms.LosePages(kPagesLost, effects); });

@@ -1,6 +1,6 @@
 // The mover to and from other engines (docs/guides/disaggregation.md): connections by UCX, the
-// rooms of decode_rooms.h or prefill_rooms.h, and the bytes. A thread of its own does all of it;
-// the engine thread and the driver's callers leave it commands.
+// rooms (handoff/rooms/), and the bytes. A thread of its own does all of it; the engine thread and
+// the driver's callers leave it commands.
 //
 // A decode engine connects to its prefill engines, and again when a connection ends. A prefill
 // engine listens. A connection that is silent for kSilenceUs is closed, and with it its rooms end.
@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "cache/page_runs.h"
-#include "handoff/decode_rooms.h"
 #include "handoff/pages/staging.h"
 #include "handoff/pairing.h"
-#include "handoff/prefill_rooms.h"
+#include "handoff/rooms/decode_rooms.h"
+#include "handoff/rooms/prefill_rooms.h"
 #include "handoff/transport.h"
 #include "scheduler/driver.h"
 #include "scheduler/mover.h"

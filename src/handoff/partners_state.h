@@ -1,5 +1,6 @@
-// What partners.cc (moves and prompts) and partners_talk.cc (connections, pairing and messages)
-// share. The partners' thread, but for what is marked otherwise.
+// What partners.cc (moves and prompts), partners_arrivals.cc (pages that come) and partners_talk.cc
+// (connections, pairing and messages) share. The partners' thread, but for what is marked
+// otherwise.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,6 +22,7 @@
 #include "handoff/pages/engine_pages.h"
 #include "handoff/pages/page_bytes.h"
 #include "handoff/partners.h"
+#include "handoff/rooms/prefill_choice.h"
 
 namespace braid::handoff {
 
@@ -55,6 +57,11 @@ struct Partners::State final : Transport::Owner {
     RequestId request;
     EventSink* events;
     std::map<PartKey, Page> pages;
+    int32_t begin = 0;
+    std::string record;    // of the request
+    int64_t since_us = 0;  // of the first question
+    SessionId asked;       // last
+    int32_t asks = 0;
   };
   // A part on its way into a page.
   struct Write {
@@ -133,6 +140,7 @@ struct Partners::State final : Transport::Owner {
 
   // The rest is the partners' thread's.
   DecodeRooms decode;
+  PrefillChoice choice;
   PrefillRooms prefill;
   std::map<ConnectionId, Peer> peers;
   std::map<SessionId, ConnectionId> sessions;
@@ -185,7 +193,17 @@ struct Partners::State final : Transport::Owner {
   void Apply(DecodeRooms::Effects& effects);
   void Apply(PrefillRooms::Effects& effects);
   void Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects& effects);
+
+  // Pages that come.
+  void Receive(const PageMove& move, std::string request, EventSink& events);
+  // Opens a room for the pages, at another engine than the one that was asked last. Empty: it took
+  // the arrival; else why it did not.
+  std::string AskFor(Arrival& arrival);
   void Deliver(const Outcome& outcome);
+  // What a room's end says of the prefill engine.
+  void Judge(SessionId session, const Outcome& outcome);
+  bool AsksAnother(Arrival& arrival, const Outcome& outcome);
+  void EndWrite(const Write& write, const Failure& failure);
 
   // Pairing.
   void OnHello(ConnectionId from, Peer& peer, const Hello& hello);
@@ -194,7 +212,6 @@ struct Partners::State final : Transport::Owner {
   void Drop(ConnectionId connection, const std::string& why);
 
   // Moves.
-  void Receive(const PageMove& move, std::string request, EventSink& events);
   void Hand(const PageMove& move, RoomKey key, EventSink& events);
   bool HasRoom(SessionId on_the_way_to) const;
   void SendWaiting();
@@ -206,7 +223,6 @@ struct Partners::State final : Transport::Owner {
   void TakeEarly(Read read);
   void SendPart(Read read);
   void EndRead(const Read& read, const std::string& error);
-  void EndWrite(const Write& write, const std::string& error);
   // Posts it.
   void EndMove(EventSink& events, PagesMoved moved);
   void LosePages();

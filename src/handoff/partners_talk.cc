@@ -113,7 +113,11 @@ void Partners::State::Paired(ConnectionId from, Peer& peer) {
   peer.session = SessionOf(peer.nonces);
   sessions[peer.session] = from;
   transport->Trust(from);
-  if (options.side == Side::kPrefill) prefill.Joined(peer.session);
+  if (options.side == Side::kPrefill) {
+    prefill.Joined(peer.session);
+  } else {
+    choice.Joined(peer.session);
+  }
   if (const auto at = peer.prefill ? prefills.find(*peer.prefill) : prefills.end();
       at != prefills.end()) {
     at->second.refused.clear();
@@ -171,6 +175,7 @@ void Partners::State::OnLost(ConnectionId connection, const std::string& why) {
   }
   --stats.partners;
   sessions.erase(peer.session);
+  choice.Lost(peer.session);
   DecodeRooms::Effects arriving;
   decode.Lost(peer.session, fmt::format("the {} is lost: {}", peer.name, why), arriving);
   Apply(arriving);
@@ -201,6 +206,7 @@ void Partners::State::OnMessage(ConnectionId connection, std::string_view bytes)
   if (options.side == Side::kDecode) {
     if (const auto* m = std::get_if<Last>(&message->body)) decode.On(from, *m, arriving);
     if (const auto* m = std::get_if<Refusal>(&message->body)) decode.On(from, *m, arriving);
+    if (const auto* m = std::get_if<Unfit>(&message->body)) decode.On(from, *m, arriving);
   } else {
     if (const auto* m = std::get_if<Ask>(&message->body)) {
       prefill.On(from, *m, peer.heard_us, leaving);

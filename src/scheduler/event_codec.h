@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "base/result.h"
@@ -53,5 +54,16 @@ class RecordReader {
   size_t at_ = 0;
   bool truncated_ = false;
 };
+
+// The event of a record, if it is a T.
+template <class T>
+std::optional<T> EventIn(std::string_view record) {
+  RecordReader reader(record);
+  auto read = reader.Next();
+  if (!read || !*read) return {};
+  Event* event = std::get_if<Event>(&**read);
+  T* wanted = event == nullptr ? nullptr : std::get_if<T>(event);
+  return wanted == nullptr ? std::nullopt : std::optional<T>(std::move(*wanted));
+}
 
 }  // namespace braid

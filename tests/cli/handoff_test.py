@@ -275,6 +275,22 @@ def test_a_stopping_prefill_engine_waits_for_its_room():
             assert post(decode.port, body) == answer.result()
 
 
+def test_prompts_that_a_stopping_prefill_engine_refuses_go_to_the_other():
+    long = [{"prompt": prompt(91 + i, 3500), "temperature": 0} for i in range(2)]
+    with prefilling() as first, prefilling() as second, \
+            decoding([first, second]) as decode, \
+            concurrent.futures.ThreadPoolExecutor(2) as pool:  # fmt: skip
+        answers = [pool.submit(post, decode.port, body) for body in long]
+        until(lambda: all(metric(e, "num_requests_running") == 1 for e in (first, second)))
+        first.process.terminate()
+        for i in range(6):
+            post(decode.port, {"prompt": prompt(95 + i, 200), "max_tokens": 2})
+        assert all(answer.result() for answer in answers)
+        until(lambda: metric(decode, "handoffs_total") == 8)
+        assert metric(decode, "handoffs_total", 'end="failed"') == 0
+        assert first.process.wait(60) == 0
+
+
 def test_a_prefill_engine_that_comes_back_is_used_again():
     with prefilling() as prefill:
         port = handoff_port(prefill)

@@ -106,6 +106,8 @@ std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerO
   config.handoff = true;
   config.tier = !options_.directory.empty();
   if (options_.tune) options_.tune(side, config);
+  const bool first = side == Side::kPrefill && prefills_.empty();
+  if (first && options_.first_context > 0) config.context_tokens_max = options_.first_context;
   engine->machine = &machine;
   engine->partners = *handoff::Partners::Create(std::move(partners));
   engine->watch = std::make_unique<Watch>(machine.executor());

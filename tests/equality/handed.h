@@ -25,6 +25,7 @@ namespace braid {
 struct HandedOptions {
   int prefills = 1, decodes = 1;
   int prefill_tp = 1, decode_tp = 1;
+  int32_t first_context = 0;  // the first prefill engine's, in tokens; 0: as the others'
   Drafts drafts = Drafts::kNone;
   handoff::LoopbackFaults faults;
   // What is otherwise in the config of a side's engines.
@@ -54,6 +55,8 @@ class Handed {
   void AwaitTokens(size_t ticket, size_t count);
   // The engines that compute prompts end what they do.
   void StopPrefills();
+  // One takes no new prompts.
+  void DrainPrefill(size_t i) { prefills_[i]->driver->Stop(false); }
   void AwaitPartners();
   // Until so many have been asked for, or are over.
   void AwaitRooms(int64_t count);

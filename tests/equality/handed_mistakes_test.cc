@@ -199,6 +199,34 @@ bool AbortsAndShares(const Subject& subject) {
   return shared && arrived && run.failed() == 1 && run.handed() == 1;
 }
 
+// Prompts that an engine refuses, or that do not fit it, go to the other; one that refuses is left
+// alone, and one that a prompt does not fit gets others.
+bool RefusesLittle(const Subject& subject) {
+  const Request requests[] = {MakeRequest(kTarget, Tokens(8, 260), 2),
+                              MakeRequest(kTarget, Tokens(9, 260), 2),
+                              MakeRequest(kTarget, Tokens(7, 90), 2)};
+  const auto two = [&](Handed& run) {
+    const size_t tickets[] = {run.Submit(requests[0]), run.Submit(requests[1])};
+    for (const size_t ticket : tickets) run.Await(ticket);
+  };
+  constexpr int64_t kPairs = 12, kTrialsMost = 7;  // a minute's
+  Handed refuses(subject, {.prefills = 2, .faults = {.delay_turns = 20}});
+  refuses.DrainPrefill(0);
+  for (int64_t i = 0; i < kPairs; ++i) two(refuses);
+  refuses.AwaitHanded(2 * kPairs);
+  const int64_t refused = refuses.prefill(0).stats().failed;
+  if (refused == 0 || refused > kTrialsMost || refuses.failed() > 0) return false;
+  for (const int prefills : {1, 2}) {
+    Handed run(subject, {.prefills = prefills, .first_context = 200});
+    two(run);
+    run.AwaitHanded(2);
+    run.Await(run.Submit(requests[2]));
+    run.AwaitHanded(3);
+    if (run.handed() != (prefills == 1 ? 1 : 3)) return false;
+  }
+  return true;
+}
+
 // Prompts that come together, whose beginnings each engine has on disk from before.
 bool RestoredAndHanded(const Subject& subject) {
   const std::string directory = fmt::format("{}handed_tier_{}", ::testing::TempDir(), ::getpid());
@@ -225,9 +253,9 @@ bool Holds() {
          AnswersAre(hybrid, Drafts::kNone, {.damaged = 3}) &&
          AnswersAre(headed, Drafts::kHeadThree, {}) && AnswersAre(hybrid, Drafts::kNone, {}, 2) &&
          AnswersAre(hybrid, Drafts::kNone, {}, 1, 2) && AbortsAndShares(hybrid) &&
-         handoff::StagingHolds() && LossesEnd(hybrid) && RestoredAndHanded(hybrid) &&
-         WaitsForRoom(hybrid, 1) && WaitsForRoom(hybrid, 2) && ChecksumSees() &&
-         !::testing::Test::HasFailure() && TransportsHold();
+         RefusesLittle(hybrid) && handoff::StagingHolds() && LossesEnd(hybrid) &&
+         RestoredAndHanded(hybrid) && WaitsForRoom(hybrid, 1) && WaitsForRoom(hybrid, 2) &&
+         ChecksumSees() && !::testing::Test::HasFailure() && TransportsHold();
 }
 
 TEST(HandedMistakes, AreFound) { ExpectEachFound(kMistakes, Holds); }

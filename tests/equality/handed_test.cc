@@ -8,7 +8,9 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <thread>
 
 #include "tests/handoff/staging_checks.h"
 
@@ -306,9 +308,59 @@ TEST_P(HandedTest, LostPagesEndTheirRooms) {
       EXPECT_EQ(run.decode(0).stats().bytes, 0);
     }
     EXPECT_EQ(run.failed(), 1);
-    ExpectSame(run.Ask(requests.back()), Want().back());  // pages move again
+    // Pages move again, from a prefill engine that failed after a pause.
+    for (int64_t i = 2; run.handed() == 0 && i < 200; ++i) {
+      ExpectSame(run.Ask(requests.back()), Want().back());
+      run.AwaitHanded(i);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    EXPECT_EQ(run.handed(), 1);
+  }
+}
+
+// One of two engines takes no more prompts: the other gets those too that are refused.
+TEST_P(HandedTest, AnEngineThatRefusesIsAskedForLittleAndMadeUpFor) {
+  if (subject().model == Model::kBraidTiny || on_device()) return;  // it takes long
+  const std::vector<Request> requests = Requests();
+  Learn(requests, Want(), 3, 3);
+  Handed run(subject(), {.prefills = 2, .drafts = drafts(), .faults = kSlow});
+  run.DrainPrefill(0);
+  std::vector<size_t> tickets;
+  for (const Request& request : requests) tickets.push_back(run.Submit(request));
+  for (size_t i = 0; i < requests.size(); ++i) ExpectSame(run.Await(tickets[i]), Want()[i]);
+  run.AwaitHanded(handed());
+  const int64_t refused = run.prefill(0).stats().failed;
+  EXPECT_GT(refused, 0);
+  constexpr int64_t kPairs = 12, kTrialsMost = 7;  // a minute's
+  for (int64_t i = 0; i < kPairs; ++i) {
+    const size_t pair[] = {run.Submit(requests[0]), run.Submit(requests[2])};
+    ExpectSame(run.Await(pair[0]), Want()[0]);
+    ExpectSame(run.Await(pair[1]), Want()[2]);
+  }
+  run.AwaitHanded(handed() + 2 * kPairs);
+  EXPECT_EQ(run.failed(), 0);
+  EXPECT_LE(run.prefill(0).stats().failed, refused + kTrialsMost);
+}
+
+// A prompt that is too long for an engine goes to another, or is computed here; the engine gets
+// others as before.
+TEST_P(HandedTest, APromptThatDoesNotFitLeavesTheEngineItsOthers) {
+  if (subject().model == Model::kBraidTiny || on_device()) return;  // it takes long
+  const std::vector<Request> requests = Requests();
+  constexpr size_t kLong[] = {0, 6}, kShort = 4;
+  for (const int prefills : {1, 2}) {
+    SCOPED_TRACE(prefills);
+    Learn(requests, Want(), prefills + 1, prefills + 1);
+    Handed run(subject(),
+               {.prefills = prefills, .first_context = 200, .drafts = drafts(), .faults = kSlow});
+    const size_t pair[] = {run.Submit(requests[kLong[0]]), run.Submit(requests[kLong[1]])};
+    for (const size_t i : {0, 1}) ExpectSame(run.Await(pair[i]), Want()[kLong[i]]);
     run.AwaitHanded(2);
-    EXPECT_EQ(run.failed(), 1);
+    EXPECT_EQ(run.failed(), prefills == 1 ? 2 : 0);
+    EXPECT_GT(run.prefill(0).stats().failed, 0);
+    ExpectSame(run.Ask(requests[kShort]), Want()[kShort]);
+    run.AwaitHanded(3);
+    EXPECT_EQ(run.handed(), prefills == 1 ? 1 : 3);
   }
 }
 
@@ -377,7 +429,7 @@ TEST_P(HandedTest, ABadNetworkChangesNoAnswer) {
 
 TEST(HandedVersion, AnOlderPartnerIsRefusedByItsVersion) {
   Handed run({Model::kQwen35Moe, BestHere(Compute::kF32)}, {});
-  EXPECT_EQ(run.RefusalOf(1), "the hand-off protocol's version is 1 there and 2 here");
+  EXPECT_EQ(run.RefusalOf(1), "the hand-off protocol's version is 1 there and 3 here");
   EXPECT_EQ(run.RefusalOf(handoff::kProtocolVersion), "");
 }
 

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "handoff/decode_rooms.h"
-#include "handoff/prefill_rooms.h"
+#include "handoff/rooms/decode_rooms.h"
+#include "handoff/rooms/prefill_rooms.h"
 
 namespace braid::handoff {
 namespace {
@@ -28,10 +28,11 @@ void Talk(std::string_view input) {
     if (!message) continue;
     const SessionId from = message->session;
     if (const auto* m = std::get_if<PartHead>(&message->body)) {
-      if (decode.BeginWrite(from, *m, 1)) decode.EndWrite(m->room, m->part, "", told);
+      if (decode.BeginWrite(from, *m, 1)) decode.EndWrite(m->room, m->part, {}, told);
     }
     if (const auto* m = std::get_if<Last>(&message->body)) decode.On(from, *m, told);
     if (const auto* m = std::get_if<Refusal>(&message->body)) decode.On(from, *m, told);
+    if (const auto* m = std::get_if<Unfit>(&message->body)) decode.On(from, *m, told);
     if (const auto* m = std::get_if<Ask>(&message->body)) prefill.On(from, *m, 1, asked);
     if (const auto* m = std::get_if<Cancel>(&message->body)) prefill.On(from, *m, asked);
     if (const auto* m = std::get_if<Took>(&message->body)) prefill.On(from, *m, asked);

@@ -197,7 +197,7 @@ std::pair<uint64_t, uint64_t> KeyOf(const World& w) {
       key.Add(id.value);
       key.Add(room.session.value);
       key.Add(room.result.has_value());
-      key.Add(!room.error.empty());
+      key.Add(room.failure.error.empty() ? -1 : static_cast<int>(room.failure.cause));
       for (const auto& [part, state] : room.parts) key.Add(state);
     }
   }
@@ -224,7 +224,7 @@ std::pair<uint64_t, uint64_t> KeyOf(const World& w) {
   for (const Job& job : w.jobs) {
     key.Add(job.room.value);
     key.Add(job.session.value);
-    key.Add(job.over * 4 + job.arrived * 2 + job.stopped);
+    key.Add(job.lost * 8 + job.over * 4 + job.arrived * 2 + job.stopped);
     for (const uint64_t page : job.pages) key.Add(page);
   }
   for (const SessionId session : w.sessions) key.Add(session.value);

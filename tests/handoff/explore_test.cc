@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "tests/handoff/choice_checks.h"
+
 namespace braid::handoff {
 namespace {
 
@@ -29,6 +31,8 @@ TEST(HandoffProtocol, HoldsForThreeRoomsOfTwoByTwoEngines) {
   const bool deep = std::getenv("BRAID_DEEP") != nullptr;
   KeepsItsPromises({.parts = 1, .faults = deep ? 2 : 1}, 1000);
 }
+
+TEST(HandoffChoice, LeavesEnginesAloneThatFail) { EXPECT_EQ(BrokenByChoice(), ""); }
 
 }  // namespace
 }  // namespace braid::handoff

@@ -44,6 +44,8 @@ void Deliver(World& w, const Letter& letter) {
       rooms.On(session, *last, effects);
     } else if (const auto* refusal = std::get_if<Refusal>(&letter.message.body)) {
       rooms.On(session, *refusal, effects);
+    } else if (const auto* unfit = std::get_if<Unfit>(&letter.message.body)) {
+      rooms.On(session, *unfit, effects);
     }
     return w.Take(letter.to, effects);
   }
@@ -75,7 +77,7 @@ void EndWrite(World& w, int at, bool good) {
   job->pages[static_cast<size_t>(write.part.index)] = good ? write.content : 0;
   DecodeRooms::Effects effects;
   w.decodes[static_cast<size_t>(write.decode)].EndWrite(write.room, write.part,
-                                                        good ? "" : "damaged", effects);
+                                                        {good ? "" : "damaged"}, effects);
   w.Take(write.decode, effects);
 }
 
@@ -111,8 +113,13 @@ void Hand(World& w, int prefill, int at) {
 void FailWork(World& w, int prefill, int at) {
   Prefill& p = w.prefills[static_cast<size_t>(prefill)];
   PrefillRooms::Effects effects;
-  p.works[static_cast<size_t>(at)].gone = true;
-  p.rooms.Ended(p.works[static_cast<size_t>(at)].key, "failed", effects);
+  Work& work = p.works[static_cast<size_t>(at)];
+  work.gone = true;
+  if (work.request == 0) {
+    p.rooms.NotFit(work.key, "too long", effects);
+  } else {
+    p.rooms.Ended(work.key, "failed", effects);
+  }
   w.Take(prefill, effects);
 }
 
@@ -203,7 +210,9 @@ void LoseDecodePages(World& w, int decode) {
   for (size_t j = 0; j < w.jobs.size(); ++j) {
     Job& job = w.jobs[j];
     const bool here = w.DecodeOf(static_cast<int>(j)) == decode && job.room.valid() && !job.over;
-    if (here) job.pages.assign(job.pages.size(), 0);
+    if (!here) continue;
+    job.pages.assign(job.pages.size(), 0);
+    job.lost = true;
   }
   DecodeRooms::Effects effects;
   w.decodes[static_cast<size_t>(decode)].LosePages("lost", effects);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "handoff/decode_rooms.h"
-#include "handoff/prefill_rooms.h"
+#include "handoff/rooms/decode_rooms.h"
+#include "handoff/rooms/prefill_rooms.h"
 #include "tests/handoff/explore.h"
 
 namespace braid::handoff {
@@ -51,6 +51,7 @@ struct Job {
   RoomId room;  // valid once it was opened
   SessionId session;
   bool over = false, arrived = false, stopped = false;
+  bool lost = false;  // its pages
   std::vector<uint64_t> pages;
 };
 
@@ -129,10 +130,12 @@ struct World {
         return;
       }
       job->over = true;
-      job->arrived = outcome.error.empty();
+      job->arrived = outcome.failure.error.empty();
       const int request = static_cast<int>(job - jobs.data());
       if (!job->arrived) {
-        if (!faulty) Violate("a room fails without a fault: " + outcome.error);
+        if (!faulty) Violate("a room fails without a fault: " + outcome.failure.error);
+        const bool here = outcome.failure.cause == Cause::kHere;
+        if (here != (job->stopped || job->lost)) Violate("a room fails for another cause");
         continue;
       }
       for (int p = 0; p < bounds->parts; ++p) {

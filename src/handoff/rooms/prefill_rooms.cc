@@ -1,8 +1,8 @@
 // What a room's pages wait for, and which rooms are remembered; see the header.
-#include "handoff/prefill_rooms.h"
+#include "handoff/rooms/prefill_rooms.h"
 
 #include "base/check.h"
-#include "handoff/decode_rooms.h"
+#include "handoff/rooms/decode_rooms.h"
 
 namespace braid::handoff {
 
@@ -100,9 +100,17 @@ void PrefillRooms::Hand(RoomKey key, int32_t parts, std::string result, int64_t 
 }
 
 void PrefillRooms::Ended(RoomKey key, const std::string& reason, Effects& effects) {
-  Room& room = rooms_.at(key);
+  EndWith(key, Refusal{key.room, reason}, effects);
+}
+
+void PrefillRooms::NotFit(RoomKey key, const std::string& reason, Effects& effects) {
+  EndWith(key, Unfit{key.room, reason}, effects);
+}
+
+void PrefillRooms::EndWith(RoomKey key, Body answer, Effects& effects) {
+  const Room& room = rooms_.at(key);
   CHECK(!room.handed);
-  if (room.error.empty()) effects.send.emplace_back(key.session, Refusal{key.room, reason});
+  if (room.error.empty()) effects.send.emplace_back(key.session, std::move(answer));
   rooms_.erase(key);
   Forget(key);
 }

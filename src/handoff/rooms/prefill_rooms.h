@@ -69,6 +69,8 @@ class PrefillRooms {
   void Hand(RoomKey key, int32_t parts, std::string result, int64_t now_us, Effects& effects);
   // The engine's request has ended otherwise; it has no pages.
   void Ended(RoomKey key, const std::string& reason, Effects& effects);
+  // This engine cannot compute it at any time.
+  void NotFit(RoomKey key, const std::string& reason, Effects& effects);
 
   const std::map<RoomKey, Room>& rooms() const { return rooms_; }
   // Numbers of rooms that are over and remembered.
@@ -80,6 +82,7 @@ class PrefillRooms {
     std::set<RoomId> over;  // at and past open_from
   };
   void Fail(RoomKey key, const std::string& error, bool tell, Effects& effects);
+  void EndWith(RoomKey key, Body answer, Effects& effects);
   void Settle(RoomKey key, Effects& effects);
   void Forget(RoomKey key);
 

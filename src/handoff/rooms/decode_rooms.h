@@ -24,9 +24,20 @@ struct DecodeLimits {
 // Rooms between the oldest that is open and the newest: what the other side may have to remember.
 inline constexpr int64_t kOpenSpanMax = 4096;
 
+// Why pages did not come.
+enum class Cause : uint8_t {
+  kHere,     // nobody wants them any more, or they are lost at the decode engine
+  kRequest,  // the prefill engine cannot compute this request
+  kEngine,   // the prefill engine, or the connection to it, has failed
+};
+struct Failure {
+  std::string error;  // empty: none
+  Cause cause = Cause::kEngine;
+};
+
 struct Outcome {
   RoomId room;
-  std::string error;   // empty: every part is in its page
+  Failure failure;     // none: every part is in its page
   std::string result;  // of Last
 };
 
@@ -43,7 +54,7 @@ class DecodeRooms {
     SessionId session;
     std::map<PartKey, PartState> parts;
     std::optional<std::string> result;
-    std::string error;  // not empty: failed, and waits for its writes to end
+    Failure failure;  // one: it waits for its writes to end
     int64_t opened_us = 0;
     int64_t progress_us = 0;  // of the last part; 0: none has come
     int32_t writing = 0;
@@ -54,8 +65,8 @@ class DecodeRooms {
     std::vector<PartKey> parts;  // each has its page
     std::string request;         // of Ask
   };
-  // Asks for a prompt. Nothing, with no effect, where too many rooms have been opened since the
-  // oldest that is open.
+  // Asks for a prompt; the time that the room may take begins at `now_us`. Nothing, with no effect,
+  // where too many rooms have been opened since the oldest that is open.
   std::optional<RoomId> Open(SessionId session, Wish wish, int64_t now_us, Effects& effects);
   // Nobody wants the pages any more.
   void Abort(RoomId room, Effects& effects);
@@ -63,11 +74,12 @@ class DecodeRooms {
   // A part's bytes are about to come. True: they may be written into its page, and EndWrite
   // follows. False: they must be discarded.
   bool BeginWrite(SessionId session, const PartHead& head, int64_t now_us);
-  // The part is in its page; or an error says why it is not.
-  void EndWrite(RoomId room, PartKey part, const std::string& error, Effects& effects);
+  // The part is in its page; or a failure says why it is not.
+  void EndWrite(RoomId room, PartKey part, const Failure& failure, Effects& effects);
 
   void On(SessionId session, const Last& last, Effects& effects);
   void On(SessionId session, const Refusal& refusal, Effects& effects);
+  void On(SessionId session, const Unfit& unfit, Effects& effects);
   // The connection has ended. Its writes end as well, and are reported.
   void Lost(SessionId session, const std::string& why, Effects& effects);
   // The pages of all rooms are lost.
@@ -78,7 +90,7 @@ class DecodeRooms {
 
  private:
   Room* Find(SessionId session, RoomId room);
-  void Fail(RoomId id, const std::string& error, Effects& effects);
+  void Fail(RoomId id, const Failure& failure, Effects& effects);
   void Settle(RoomId id, Effects& effects);
 
   DecodeLimits limits_;

@@ -1,5 +1,5 @@
 // Which parts a room waits for, and how it ends; see the header.
-#include "handoff/decode_rooms.h"
+#include "handoff/rooms/decode_rooms.h"
 
 #include <fmt/core.h>
 
@@ -25,12 +25,12 @@ std::optional<RoomId> DecodeRooms::Open(SessionId session, Wish wish, int64_t no
 }
 
 void DecodeRooms::Abort(RoomId room, Effects& effects) {
-  if (rooms_.contains(room)) Fail(room, "the request was aborted", effects);
+  if (rooms_.contains(room)) Fail(room, {"the request was aborted", Cause::kHere}, effects);
 }
 
 DecodeRooms::Room* DecodeRooms::Find(SessionId session, RoomId room) {
   const auto at = rooms_.find(room);
-  if (at == rooms_.end() || at->second.session != session || !at->second.error.empty()) {
+  if (at == rooms_.end() || at->second.session != session || !at->second.failure.error.empty()) {
     return nullptr;  // over, or never opened, or somebody else's
   }
   return &at->second;
@@ -47,13 +47,13 @@ bool DecodeRooms::BeginWrite(SessionId session, const PartHead& head, int64_t no
   return true;
 }
 
-void DecodeRooms::EndWrite(RoomId id, PartKey part, const std::string& error, Effects& effects) {
+void DecodeRooms::EndWrite(RoomId id, PartKey part, const Failure& failure, Effects& effects) {
   Room& room = rooms_.at(id);
   PartState& state = room.parts.at(part);
   CHECK(state == PartState::kWriting);
   --room.writing;
-  state = error.empty() ? PartState::kHere : PartState::kMissing;
-  if (!error.empty()) return Fail(id, error, effects);
+  state = failure.error.empty() ? PartState::kHere : PartState::kMissing;
+  if (!failure.error.empty()) return Fail(id, failure, effects);
   Settle(id, effects);
 }
 
@@ -63,7 +63,7 @@ void DecodeRooms::On(SessionId session, const Last& last, Effects& effects) {
   if (last.parts != static_cast<int32_t>(room->parts.size())) {
     return Fail(
         last.room,
-        fmt::format("the prefill engine sent {} blocks, not {}", last.parts, room->parts.size()),
+        {fmt::format("the prefill engine sent {} blocks, not {}", last.parts, room->parts.size())},
         effects);
   }
   room->result = last.result;
@@ -72,7 +72,12 @@ void DecodeRooms::On(SessionId session, const Last& last, Effects& effects) {
 
 void DecodeRooms::On(SessionId session, const Refusal& refusal, Effects& effects) {
   if (Find(session, refusal.room) == nullptr) return;
-  Fail(refusal.room, "the prefill engine: " + refusal.reason, effects);
+  Fail(refusal.room, {"the prefill engine: " + refusal.reason}, effects);
+}
+
+void DecodeRooms::On(SessionId session, const Unfit& unfit, Effects& effects) {
+  if (Find(session, unfit.room) == nullptr) return;
+  Fail(unfit.room, {"the prefill engine: " + unfit.reason, Cause::kRequest}, effects);
 }
 
 void DecodeRooms::Lost(SessionId session, const std::string& why, Effects& effects) {
@@ -80,13 +85,13 @@ void DecodeRooms::Lost(SessionId session, const std::string& why, Effects& effec
   for (const auto& [id, room] : rooms_) {
     if (room.session == session) lost.push_back(id);
   }
-  for (const RoomId id : lost) Fail(id, why, effects);
+  for (const RoomId id : lost) Fail(id, {why}, effects);
 }
 
 void DecodeRooms::LosePages(const std::string& why, Effects& effects) {
   std::vector<RoomId> all;
   for (const auto& [id, room] : rooms_) all.push_back(id);
-  for (const RoomId id : all) Fail(id, why, effects);
+  for (const RoomId id : all) Fail(id, {why, Cause::kHere}, effects);
 }
 
 void DecodeRooms::Tick(int64_t now_us, Effects& effects) {
@@ -98,15 +103,17 @@ void DecodeRooms::Tick(int64_t now_us, Effects& effects) {
       late.emplace_back(id, "no page has come for too long");
     }
   }
-  for (const auto& [id, why] : late) Fail(id, why, effects);
+  for (const auto& [id, why] : late) Fail(id, {why}, effects);
 }
 
-void DecodeRooms::Fail(RoomId id, const std::string& error, Effects& effects) {
+// The first failure counts, but that nobody wants the pages any more counts in any case.
+void DecodeRooms::Fail(RoomId id, const Failure& failure, Effects& effects) {
   Room& room = rooms_.at(id);
-  if (room.error.empty()) {
-    room.error = error;
+  if (room.failure.error.empty()) {
+    room.failure = failure;
     effects.send.emplace_back(room.session, Cancel{id});
   }
+  if (failure.cause == Cause::kHere) room.failure.cause = Cause::kHere;
   Settle(id, effects);
 }
 
@@ -118,9 +125,10 @@ void DecodeRooms::Settle(RoomId id, Effects& effects) {
       room.result.has_value() && std::ranges::all_of(room.parts, [](const auto& part) {
         return part.second == PartState::kHere;
       });
-  if (room.error.empty() && !complete) return;
-  if (room.error.empty()) effects.send.emplace_back(room.session, Took{id});
-  effects.over.push_back({id, room.error, room.result.value_or("")});
+  const bool failed = !room.failure.error.empty();
+  if (!failed && !complete) return;
+  if (!failed) effects.send.emplace_back(room.session, Took{id});
+  effects.over.push_back({id, room.failure, room.result.value_or("")});
   rooms_.erase(id);
 }
 
