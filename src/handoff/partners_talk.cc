@@ -133,7 +133,8 @@ void Partners::State::Refuse(ConnectionId from, const std::string& why) {
   Failed(peers.at(from), "is no partner", reason);
 }
 
-// Closing ends what is under way, which is reported before the rooms learn of it.
+// Closing ends what is under way. That is reported afterwards: rooms whose pages are being read or
+// written wait for it.
 void Partners::State::Drop(ConnectionId connection, const std::string& why) {
   transport->Close(connection);
   OnLost(connection, why);

@@ -2,8 +2,8 @@
 // loaded when the first transport is made, so that nothing else needs it.
 //
 // All calls come from one thread, but for Wake; its owner is called on that thread, inside
-// Progress and Close. Whatever was begun ends: every send in OnSent, every receive that was given a
-// place in OnReceived, with an error if the connection ends before.
+// Progress. Whatever was begun ends: every send in OnSent, every receive that was given a place in
+// OnReceived, with an error if the connection ends before.
 #pragma once
 
 #include <cstddef>
@@ -69,7 +69,8 @@ class Transport {
     uint64_t cookie = 0;
   };
   virtual void SendData(ConnectionId to, std::string header, Data data) = 0;
-  // Ends it at once, whatever the other side does. OnLost is not called.
+  // Ends it at once, whatever the other side does: no bytes are read or written any more. The next
+  // Progress reports what it cut off. OnLost is not called.
   virtual void Close(ConnectionId connection) = 0;
 
   virtual void Progress() = 0;
