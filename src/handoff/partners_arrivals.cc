@@ -25,6 +25,9 @@ void Partners::State::Receive(const PageMove& move, std::string request, EventSi
   const std::string error = AskFor(arrival);
   if (error.empty()) return;
   ++stats.failed;
+  if (choice.empty() && !std::exchange(alone, true)) {
+    LogWarning("no prefill engine is connected: prompts are computed here until one is");
+  }
   EndMove(events, {.move = move.id, .error = error, .lost = {}, .logprob = {}});
 }
 

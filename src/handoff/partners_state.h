@@ -141,6 +141,7 @@ struct Partners::State final : Transport::Owner {
   // The rest is the partners' thread's.
   DecodeRooms decode;
   PrefillChoice choice;
+  bool alone = false;  // the log says that no prefill engine is connected
   PrefillRooms prefill;
   std::map<ConnectionId, Peer> peers;
   std::map<SessionId, ConnectionId> sessions;

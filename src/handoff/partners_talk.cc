@@ -124,6 +124,7 @@ void Partners::State::Paired(ConnectionId from, Peer& peer) {
     at->second.failures = 0;
   }
   ++stats.partners;
+  alone = false;
   LogInfo("paired with the {}", peer.name);
 }
 
@@ -166,9 +167,12 @@ void Partners::State::OnAccepted(ConnectionId connection) {
 void Partners::State::OnLost(ConnectionId connection, const std::string& why) {
   const auto at = peers.find(connection);
   if (at == peers.end()) return;
-  const Peer peer = at->second;
+  Peer peer = at->second;
   peers.erase(at);
-  if (!peer.session.valid()) return;
+  if (!peer.session.valid()) {
+    if (peer.prefill && !peer.refused && why != kStops) Failed(peer, "cannot be reached", why);
+    return;
+  }
   if (why == kStops) {
     LogInfo("the connection to the {} is closed: {}", peer.name, why);
   } else {

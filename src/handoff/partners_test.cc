@@ -20,6 +20,7 @@ namespace braid::handoff {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // What the partners did, and what is to happen to them.
@@ -164,6 +165,17 @@ TEST_F(PartnersTest, ThoseThatAreNotPairedKeepNobodyOut) {
   ASSERT_TRUE(network_.Until([](Network& n) { return n.events.empty(); }));
   EXPECT_FALSE(network_.Look([](Network& n) { return n.closed.contains(ConnectionId(66)); }));
   EXPECT_FALSE(network_.Look([](Network& n) { return n.closed.contains(ConnectionId(1)); }));
+}
+
+TEST_F(PartnersTest, APrefillEngineThatIsNotReachedIsNamedInTheLog) {
+  ::testing::internal::CaptureStdout();  // the log
+  Start(Side::kDecode);
+  ASSERT_TRUE(network_.Until([](Network& n) { return !n.sent[ConnectionId(100)].empty(); }));
+  network_.Post([](Transport::Owner& owner) { owner.OnLost(ConnectionId(100), "refused"); });
+  ASSERT_TRUE(network_.Until([](Network& n) { return n.events.empty(); }));
+  partners_.reset();
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr("the prefill engine prefill:7000 cannot be reached: refused"));
 }
 
 TEST_F(PartnersTest, ANameThatIsBeingLookedUpIsNoFailure) {

@@ -275,6 +275,14 @@ def test_a_stopping_prefill_engine_waits_for_its_room():
             assert post(decode.port, body) == answer.result()
 
 
+def test_a_prefill_engine_that_is_not_there_is_named_in_the_log():
+    with serving("--role", "decode", "--prefill", "127.0.0.1:1", *FLAGS) as decode:
+        until(lambda: "prefill engine 127.0.0.1:1 cannot be reached" in "".join(decode.log))
+        for i in range(2):
+            post(decode.port, {"prompt": prompt(100 + i, 100)})
+        assert "".join(decode.log).count("no prefill engine is connected") == 1
+
+
 def test_prompts_that_a_stopping_prefill_engine_refuses_go_to_the_other():
     long = [{"prompt": prompt(91 + i, 3500), "temperature": 0} for i in range(2)]
     with prefilling() as first, prefilling() as second, \
