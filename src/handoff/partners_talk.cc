@@ -230,13 +230,13 @@ Transport::Place Partners::State::OnData(ConnectionId connection, std::string_vi
   if (at == peers.end() || !message || message->session != at->second.session) return {};
   const auto* head = std::get_if<PartHead>(&message->body);
   if (head == nullptr) return {};
-  at->second.heard_us = MonotonicUs();
   const auto arrival = arrivals.find(head->room);
   if (arrival == arrivals.end()) return {};
   const auto page = arrival->second.pages.find(head->part);
   if (page == arrival->second.pages.end() || page->second.size != bytes) return {};
   std::byte* to = this->bytes->Take(page->second);
-  if (to == nullptr) return {.later = true};
+  if (to == nullptr) return {.later = true};  // asked again and again: no word of the partner
+  at->second.heard_us = MonotonicUs();
   if (!decode.BeginWrite(message->session, *head, at->second.heard_us)) {
     this->bytes->Free(to);
     return {};

@@ -202,6 +202,16 @@ void Handed::AwaitPartners() {
   }
 }
 
+void Handed::AwaitParting() {
+  for (const auto& decode : decodes_) {
+    Until([&] { return decode->partners->stats().partners == 0; }, "the engines do not part");
+  }
+}
+
+void Handed::AwaitNoPlace() {
+  Until([&] { return network_.waited > 0; }, "every part finds a place");
+}
+
 void Handed::AwaitRooms(int64_t count) {
   const auto rooms = [&] {
     int64_t sum = 0;

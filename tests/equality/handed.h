@@ -58,6 +58,10 @@ class Handed {
   // One takes no new prompts.
   void DrainPrefill(size_t i) { prefills_[i]->driver->Stop(false); }
   void AwaitPartners();
+  // Until no decode engine is paired.
+  void AwaitParting();
+  // Until a part has found no place.
+  void AwaitNoPlace();
   // Until so many have been asked for, or are over.
   void AwaitRooms(int64_t count);
   void AwaitHanded(int64_t count);

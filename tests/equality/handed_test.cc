@@ -427,6 +427,20 @@ TEST_P(HandedTest, ABadNetworkChangesNoAnswer) {
   EXPECT_GT(run.failed(), 0);
 }
 
+// A part that waits for a place is no word of its sender.
+TEST(HandedSilence, EndsAConnectionAlsoWhilePartsWait) {
+  const Subject subject{Model::kQwen3Next, BestHere(Compute::kF32)};
+  Handed run(subject, {.decode_tp = 2, .staging_bytes = 1});
+  run.network().held = true;
+  const Request request = MakeRequest(kTarget, Tokens(1, 900), 4);
+  const size_t ticket = run.Submit(request);
+  run.AwaitNoPlace();
+  run.network().mute = true;
+  run.AwaitParting();
+  run.network().held = run.network().mute = false;
+  ExpectSame(run.Await(ticket), Cold(MachineOf(subject), request));
+}
+
 TEST(HandedVersion, AnOlderPartnerIsRefusedByItsVersion) {
   Handed run({Model::kQwen35Moe, BestHere(Compute::kF32)}, {});
   EXPECT_EQ(run.RefusalOf(1), "the hand-off protocol's version is 1 there and 3 here");

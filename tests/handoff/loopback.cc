@@ -55,6 +55,8 @@ class Loopback::End final : public Transport {
     std::lock_guard lock(hub_.mutex_);
     const auto at = connections_.find(to);
     if (at == connections_.end() || at->second.other == nullptr) return;
+    const auto listens = [this](const auto& entry) { return entry.second == this; };
+    if (hub_.mute && std::ranges::any_of(hub_.listening_, listens)) return;
     at->second.other->Put({Item::kMessage, at->second.there, std::move(message)});
   }
 

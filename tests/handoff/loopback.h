@@ -38,6 +38,8 @@ class Loopback {
   std::atomic<int64_t> waited = 0;
   // No bytes arrive meanwhile.
   std::atomic<bool> held = false;
+  // What the ends that listen say is lost meanwhile.
+  std::atomic<bool> mute = false;
   // Bytes that arrived in a place.
   std::atomic<int64_t> written = 0;
 
