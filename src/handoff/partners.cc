@@ -165,10 +165,11 @@ void Partners::State::EndMove(EventSink& events, PagesMoved moved) {
   if (--moving == 0) drained.notify_all();
 }
 
-void Partners::State::OnSent(uint64_t cookie, bool) {
+void Partners::State::OnSent(uint64_t cookie, bool whole) {
   const auto at = reads.find(cookie);
   const Read read = std::move(at->second);
   reads.erase(at);
+  if (whole) prefill.Sent(read.key.session, MonotonicUs());
   Land(read);
   if (read.bytes != nullptr && !bytes->copies()) EndRead(read, "");
   SendWaiting();

@@ -99,6 +99,7 @@ std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerO
   const Side side = partners.side;
   partners.transport = network_.maker();
   partners.layout = machine.layout();
+  partners.prefill = options_.limits;
   partners.flight_bytes = options_.flight_bytes;
   partners.staging_bytes = options_.staging_bytes;
   auto engine = std::make_unique<Engine>();

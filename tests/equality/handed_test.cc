@@ -427,6 +427,20 @@ TEST_P(HandedTest, ABadNetworkChangesNoAnswer) {
   EXPECT_GT(run.failed(), 0);
 }
 
+// All parts together take longer than one may.
+TEST(HandedDeadlines, PagesThatLeaveSlowlyAreNotLate) {
+  const Subject subject{Model::kQwen3Next, BestHere(Compute::kF32)};
+  Handed run(
+      subject,
+      {.faults = {.delay_turns = 2000}, .limits = {.progress_us = 1'200'000}, .flight_bytes = 1});
+  const Request request = MakeRequest(kTarget, Tokens(1, 1200), 4);
+  const int64_t began_us = MonotonicUs();
+  ExpectSame(run.Ask(request), Cold(MachineOf(subject), request));
+  EXPECT_GT(MonotonicUs() - began_us, 1'500'000);
+  run.AwaitHanded(1);
+  EXPECT_EQ(run.failed(), 0);
+}
+
 // A part that waits for a place is no word of its sender.
 TEST(HandedSilence, EndsAConnectionAlsoWhilePartsWait) {
   const Subject subject{Model::kQwen3Next, BestHere(Compute::kF32)};

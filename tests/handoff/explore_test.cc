@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "tests/handoff/choice_checks.h"
+#include "tests/handoff/deadline_checks.h"
 
 namespace braid::handoff {
 namespace {
@@ -31,6 +32,8 @@ TEST(HandoffProtocol, HoldsForThreeRoomsOfTwoByTwoEngines) {
   const bool deep = std::getenv("BRAID_DEEP") != nullptr;
   KeepsItsPromises({.parts = 1, .faults = deep ? 2 : 1}, 1000);
 }
+
+TEST(HandoffDeadlines, AreOfRoomsThatNothingLeaves) { EXPECT_EQ(BrokenByDeadlines(), ""); }
 
 TEST(HandoffChoice, LeavesEnginesAloneThatFail) { EXPECT_EQ(BrokenByChoice(), ""); }
 

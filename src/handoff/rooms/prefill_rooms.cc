@@ -1,6 +1,8 @@
 // What a room's pages wait for, and which rooms are remembered; see the header.
 #include "handoff/rooms/prefill_rooms.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "handoff/rooms/decode_rooms.h"
 
@@ -21,7 +23,7 @@ void PrefillRooms::On(SessionId from, const Ask& ask, int64_t now_us, Effects& e
     effects.send.emplace_back(from, Refusal{ask.room, "too many rooms are open"});
     return;
   }
-  rooms_[key].since_us = now_us;
+  rooms_[key].asked_us = now_us;
   effects.submit.emplace_back(key, ask);
 }
 
@@ -61,7 +63,11 @@ void PrefillRooms::LosePages(const std::string& why, Effects& effects) {
 void PrefillRooms::Tick(int64_t now_us, Effects& effects) {
   std::vector<std::pair<RoomKey, const char*>> late;
   for (const auto& [key, room] : rooms_) {
-    if (now_us - room.since_us < (room.handed ? limits_.took_us : limits_.room_us)) continue;
+    const auto session = sessions_.find(key.session);
+    if (session == sessions_.end()) continue;  // it has failed
+    const int64_t left_us = std::max(room.handed_us, session->second.sent_us);
+    const bool stuck = room.handed && now_us - left_us >= limits_.progress_us;
+    if (!stuck && now_us - room.asked_us < limits_.room_us) continue;
     late.emplace_back(key, room.handed ? "the decode engine did not take the pages in time"
                                        : "the prompt was not computed in time");
   }
@@ -87,12 +93,17 @@ void PrefillRooms::EndRead(RoomKey key, const std::string& error, Effects& effec
   Settle(key, effects);
 }
 
+void PrefillRooms::Sent(SessionId session, int64_t now_us) {
+  const auto at = sessions_.find(session);
+  if (at != sessions_.end()) at->second.sent_us = now_us;
+}
+
 void PrefillRooms::Hand(RoomKey key, int32_t parts, std::string result, int64_t now_us,
                         Effects& effects) {
   Room& room = rooms_.at(key);
   CHECK(!room.handed);
   room.handed = true;
-  room.since_us = now_us;
+  room.handed_us = now_us;
   if (room.error.empty()) {
     effects.send.emplace_back(key.session, Last{key.room, parts, std::move(result)});
   }

@@ -18,8 +18,8 @@
 namespace braid::handoff {
 
 struct PrefillLimits {
-  int64_t room_us = 300'000'000;  // until the prompt is computed
-  int64_t took_us = 60'000'000;   // from then until the decode engine has everything
+  int64_t room_us = 300'000'000;     // from the question until the decode engine has everything
+  int64_t progress_us = 60'000'000;  // between two parts that leave, once the prompt is computed
 };
 
 // A room among those of all decode engines.
@@ -43,9 +43,10 @@ class PrefillRooms {
   struct Room {
     bool handed = false;
     bool taken = false;
-    std::string error;     // not empty: failed, and waits for the engine or for reads
-    int32_t reads = 0;     // of its pages, under way
-    int64_t since_us = 0;  // of the question, then of the hand-over
+    std::string error;  // not empty: failed, and waits for the engine or for reads
+    int32_t reads = 0;  // of its pages, under way
+    int64_t asked_us = 0;
+    int64_t handed_us = 0;
   };
 
   void Joined(SessionId session) { sessions_[session]; }
@@ -64,6 +65,8 @@ class PrefillRooms {
   bool BeginRead(RoomKey key);
   // An error: it could not be read.
   void EndRead(RoomKey key, const std::string& error, Effects& effects);
+  // A part has left. The session's other rooms wait behind it and are not late meanwhile.
+  void Sent(SessionId session, int64_t now_us);
 
   // The prompt is computed, and its pages stay until they are released.
   void Hand(RoomKey key, int32_t parts, std::string result, int64_t now_us, Effects& effects);
@@ -80,6 +83,7 @@ class PrefillRooms {
   struct Session {
     RoomId open_from{0};
     std::set<RoomId> over;  // at and past open_from
+    int64_t sent_us = 0;    // when a part left last
   };
   void Fail(RoomKey key, const std::string& error, bool tell, Effects& effects);
   void EndWith(RoomKey key, Body answer, Effects& effects);
