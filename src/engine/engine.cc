@@ -389,7 +389,7 @@ Status Engine::State::StartEngine() {
       DriverConfig{.overlap_depth = 0,
                    .event_log = event_log.get(),
                    .prompts_elsewhere = partners && partners->receives(),
-                   .clear_tiers = [this] { tier ? tier->Clear() : void(); },
+                   .clear_tiers = [this](bool wait) { tier ? tier->Clear(wait) : void(); },
                    .prefixes = kv_events.get(),
                    .followers = leader.get(),
                    .moves_us = tier && ranks && ranks->as_processes() ? kReportsUs : kHeartbeatUs});

@@ -142,7 +142,7 @@ FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports) {
   tier->Watch(reports);
   return {.reports = &reports, .watch = [tier](const Event& event) {
             const auto* flush = std::get_if<FlushCache>(&event);
-            if (flush != nullptr && flush->tiers) tier->Clear();
+            if (flush != nullptr && flush->tiers) tier->Clear(false);
           }};
 }
 

@@ -83,10 +83,9 @@ Status Driver::Submit(Request request, OutputSink* sink) {
 
 void Driver::Abort(RequestId id, FinishReason reason) { Post(braid::Abort{id, reason}); }
 
-// The tiers first, and once more in the event's place: what was planned between may not stay. The
-// engine thread has little to remove then.
+// The tiers first, and once more in the event's place: what was planned between may not stay.
 void Driver::FlushCache(bool tiers) {
-  if (tiers && state_->config.clear_tiers) state_->config.clear_tiers();
+  if (tiers && state_->config.clear_tiers) state_->config.clear_tiers(true);
   Post(braid::FlushCache{tiers});
 }
 
@@ -182,7 +181,7 @@ void Driver::State::Apply(const Event& event) {
   if (config.followers != nullptr) config.followers->Add(event);
   if (std::holds_alternative<StepDone>(event) && --in_flight == 0) figures.step_started_us = 0;
   const auto* flush = std::get_if<braid::FlushCache>(&event);
-  if (flush != nullptr && flush->tiers && config.clear_tiers) config.clear_tiers();
+  if (flush != nullptr && flush->tiers && config.clear_tiers) config.clear_tiers(false);
   scheduler.Apply(event);
 }
 

@@ -55,7 +55,9 @@ struct DriverConfig {
   EventLogWriter* event_log = nullptr;  // records the run; null: none; outlives the driver
   // Another engine computes the prompts of those requests where it can (MayReceive).
   bool prompts_elsewhere = false;
-  std::function<void()> clear_tiers;   // any thread; empty: there are none
+  // Empty: there are none. `wait`: returns when their files are removed; the engine thread does
+  // not.
+  std::function<void(bool wait)> clear_tiers;
   PrefixListener* prefixes = nullptr;  // null: none; with report_prefixes; outlives the driver
   RunListener* followers = nullptr;    // the other ranks; null: none; outlives the driver
   // While pages move, an idle loop turns at least so often: other ranks may have ends to report.

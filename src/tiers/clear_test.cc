@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,14 +31,18 @@ class ClearTest : public ::testing::Test {
   }
   ~ClearTest() override { std::filesystem::remove_all(directory_); }
 
-  std::unique_ptr<DiskTier> Open() {
-    auto tier = DiskTier::Open({.directory = directory_,
-                                .host = host_.get(),
-                                .bytes_max = 1 << 20,
-                                .fingerprint = TierFingerprint("a: b\n", "c: d\n"),
-                                .threads = 1,
-                                .files = &files_,
-                                .watch_us = 1000});
+  DiskTierOptions Options() {
+    return {.directory = directory_,
+            .host = host_.get(),
+            .bytes_max = 1 << 20,
+            .fingerprint = TierFingerprint("a: b\n", "c: d\n"),
+            .threads = 1,
+            .files = &files_,
+            .watch_us = 1000};
+  }
+  std::unique_ptr<DiskTier> Open() { return Open(Options()); }
+  std::unique_ptr<DiskTier> Open(const DiskTierOptions& options) {
+    auto tier = DiskTier::Open(options);
     EXPECT_TRUE(tier.ok());
     (*tier)->Attach({arena_.data()}, kGeometry);
     (*tier)->Watch(inbox_);
@@ -92,7 +98,8 @@ TEST_F(ClearTest, WhatIsBeingWrittenOrWaitsIsGone) {
     Start(*tier, Direction::kOut, 7);
     Start(*tier, Direction::kOut, 8);
     files_.AwaitHeld();
-    tier->Clear();
+    tier->BeginClear();
+    tier->AwaitCleared();
     EXPECT_EQ(files(), 0) << "also of one who is killed now";
     files_.Release();
     for (int move = 0; move < 2; ++move) {
@@ -130,7 +137,8 @@ TEST_F(ClearTest, WhatIsBeingReadComesAndIsGone) {
   files_.HoldReads();
   Start(*tier, Direction::kIn, 7);
   files_.AwaitHeld();
-  tier->Clear();
+  tier->BeginClear();
+  tier->AwaitCleared();
   EXPECT_EQ(files(), 0);
   files_.Release();
   EXPECT_EQ(Ended().error, "");
@@ -139,6 +147,63 @@ TEST_F(ClearTest, WhatIsBeingReadComesAndIsGone) {
   EXPECT_EQ(tier->stats().segments, 0);
   Start(*tier, Direction::kIn, 7);
   EXPECT_NE(Ended().error, "");
+}
+
+// The engine thread clears while the disk hangs, wherever it does: in a look at what another server
+// has written, or where a segment is made. What is in memory comes meanwhile.
+TEST_F(ClearTest, BeginsWithoutWaitingForADisk) {
+  using std::chrono::seconds;
+  host_ = *HostPages::Create(1 << 20);
+  std::unique_ptr<DiskTier> tier = Open();
+  Start(*tier, Direction::kOut, 7);
+  EXPECT_EQ(Ended().error, "");
+  {
+    DiskTierOptions plain = Options();
+    plain.files = nullptr;
+    plain.host = nullptr;
+    std::unique_ptr<DiskTier> other = Open(plain);
+    files_.HoldReads();
+    Start(*other, Direction::kOut, 8);
+    EXPECT_EQ(Ended().error, "");
+    files_.AwaitHeld();
+  }
+  auto reads = std::async(std::launch::async, [&] {
+    Start(*tier, Direction::kIn, 7);
+    EXPECT_EQ(Ended().error, "");
+  });
+  EXPECT_EQ(reads.wait_for(seconds(20)), std::future_status::ready) << "it is in memory";
+  auto clears = std::async(std::launch::async, [&] { tier->BeginClear(); });
+  EXPECT_EQ(clears.wait_for(seconds(20)), std::future_status::ready);
+  files_.Release();
+  clears.wait();
+  tier->AwaitCleared();
+  EXPECT_EQ(files(), 0);
+
+  files_.Hold();
+  Start(*tier, Direction::kOut, 9);
+  files_.AwaitHeld();
+  clears = std::async(std::launch::async, [&] { tier->BeginClear(); });
+  EXPECT_EQ(clears.wait_for(seconds(20)), std::future_status::ready);
+  files_.Release();
+  EXPECT_THAT(Ended().error, HasSubstr("the cache was cleared"));
+  tier->AwaitCleared();
+  EXPECT_EQ(files(), 0);
+}
+
+// Also where no thread has removed anything yet.
+TEST_F(ClearTest, WhatIsWrittenAfterwardsIsThere) {
+  std::unique_ptr<DiskTier> tier = Open();
+  for (int i = 0; i < 50; ++i) {
+    Start(*tier, Direction::kOut, 7);
+    EXPECT_EQ(Ended().error, "");
+    tier->BeginClear();
+  }
+  Start(*tier, Direction::kOut, 7);
+  EXPECT_EQ(Ended().error, "");
+  tier = nullptr;
+  tier = Open();
+  EXPECT_EQ(tier->stats().parts, 1);
+  EXPECT_EQ(files(), 2);
 }
 
 }  // namespace

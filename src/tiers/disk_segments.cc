@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "base/clock.h"
@@ -44,7 +45,6 @@ Status DiskTier::State::Open() {
   if (const Status written = WriteLines(options.directory, options.fingerprint); !written) {
     Warn(written.error());
   }
-  std::lock_guard lock(mutex);
   Look();
   if (!locked_out.empty()) {
     LogWarning(
@@ -54,49 +54,85 @@ Status DiskTier::State::Open() {
   return {};
 }
 
-// Finds out what is there; the mutex is held. Whatever cannot be read counts for the bound only.
+// Finds out what is there. Whatever cannot be read counts for the bound only. The mutex is not held
+// while a disk is waited for: what is in memory comes meanwhile.
 void DiskTier::State::Look() {
-  Result<std::vector<SegmentName>> listed = ListSegments(options.directory, options.fingerprint);
-  if (!listed) return Warn(listed.error());
-  std::map<std::string, int32_t> known;
-  for (const auto& [id, segment] : segments) known.emplace(segment.stem, id);
-  others.clear();
-  for (const SegmentName& name : *listed) {
-    const auto at = known.find(name.stem);
-    if (at != known.end()) {
-      LookInto(at->second, name);
-      known.erase(at);
-    } else if (name.same && name.index_bytes > 0) {
-      segments.emplace(next_segment, TierSegment{.stem = name.stem, .parts = {}});
-      LookInto(next_segment++, name);
-    } else {
-      others.emplace(name.stem, name);
-    }
+  std::lock_guard looking(look_mutex);
+  std::vector<int32_t> before;
+  {
+    const auto lock = Lock();
+    for (const auto& [id, segment] : segments) before.push_back(id);
   }
-  for (const auto& [stem, id] : known) {  // removed by another server
-    if (segments[id].users == 0 && id != active) Forget(id);
+  const Result<std::vector<SegmentName>> listed =
+      ListSegments(options.directory, options.fingerprint);
+  std::vector<Grown> grown;
+  {
+    const auto lock = Lock();
+    if (!listed) return Warn(listed.error());
+    grown = Compare(*listed, before);
   }
+  for (Grown& more : grown) LookInto(more);
+  const auto lock = Lock();
+  Tell();
 }
 
-// What others have written and used since.
-void DiskTier::State::LookInto(int32_t id, const SegmentName& name) {
-  TierSegment& segment = segments[id];
-  segment.used_us = std::max(segment.used_us, name.changed_us);
-  segment.told_us = std::max(segment.told_us, name.changed_us);
-  if (segment.own) return;
-  segment.bytes = name.bytes - name.index_bytes;
-  constexpr auto kEntry = static_cast<int64_t>(sizeof(SegmentEntry));
-  if (name.index_bytes - segment.index_bytes < kEntry) return;
+// With what is in the directory now; `before`: segments that were known before it was listed. Those
+// whose indexes have more entries.
+std::vector<DiskTier::State::Grown> DiskTier::State::Compare(const std::vector<SegmentName>& listed,
+                                                             const std::vector<int32_t>& before) {
+  std::map<std::string, int32_t> known;
+  for (const auto& [id, segment] : segments) known.emplace(segment.stem, id);
+  std::set<int32_t> listed_ids;
+  std::vector<Grown> grown;
+  others.clear();
+  for (const SegmentName& name : listed) {
+    auto at = known.find(name.stem);
+    if (at == known.end() && name.same && name.index_bytes > 0) {
+      segments.emplace(next_segment, TierSegment{.stem = name.stem, .parts = {}});
+      at = known.emplace(name.stem, next_segment++).first;
+    }
+    if (at == known.end()) {
+      others.emplace(name.stem, name);
+      continue;
+    }
+    listed_ids.insert(at->second);
+    TierSegment& segment = segments[at->second];
+    if (segment.gone) continue;
+    // What others have written and used since.
+    segment.used_us = std::max(segment.used_us, name.changed_us);
+    segment.told_us = std::max(segment.told_us, name.changed_us);
+    if (segment.own) continue;
+    segment.bytes = name.bytes - name.index_bytes;
+    constexpr auto kEntry = static_cast<int64_t>(sizeof(SegmentEntry));
+    if (name.index_bytes - segment.index_bytes < kEntry) continue;
+    grown.push_back({at->second, name, segment.index_bytes});
+  }
+  for (const int32_t id : before) {  // removed by another server
+    const auto at = segments.find(id);
+    if (at == segments.end() || listed_ids.contains(id)) continue;
+    if (at->second.users == 0 && id != active) Forget(id);
+  }
+  return grown;
+}
+
+void DiskTier::State::LookInto(Grown& grown) {
+  const SegmentName& name = grown.name;
   const int fd = ::open(name.index().c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
-    if (errno != ENOENT) Warn(Unusable(name.index(), "an index cannot be opened"));
-    return;
+    if (errno == ENOENT) return;
+    const Error error = Unusable(name.index(), "an index cannot be opened");
+    const auto lock = Lock();
+    return Warn(error);
   }
   const auto entries =
-      ReadEntries(files, {.fd = fd, .pages = name.pages()}, identity, segment.index_bytes);
+      ReadEntries(files, {.fd = fd, .pages = name.pages()}, identity, grown.index_bytes);
   ::close(fd);
+  const auto lock = Lock();
   if (entries) {
-    Learn(id, *entries);
+    const auto at = segments.find(grown.id);
+    if (at == segments.end() || at->second.gone) return;
+    at->second.index_bytes = grown.index_bytes;
+    Learn(grown.id, *entries);
   } else if (entries.error().code == ErrorCode::kUnavailable) {
     locked_out = entries.error().message;
   }
@@ -127,23 +163,45 @@ void DiskTier::State::Forget(int32_t id) {
   segments.erase(id);
 }
 
-// Deletes a segment that nobody uses or writes to.
+// Removes a segment that nobody uses or writes to.
 bool DiskTier::State::Remove(int32_t id) {
-  return id != active && segments[id].users == 0 && Delete(id);
+  if (id == active || segments[id].users > 0) return false;
+  if (!RemoveUnlessWritten(segments[id].stem)) return false;
+  Forget(id);
+  return true;
 }
 
-// Unless another server writes to it. Whoever here still reads or writes does so in files that have
-// no name any more.
-bool DiskTier::State::Delete(int32_t id) {
-  TierSegment& segment = segments[id];
-  const bool locked_here = segment.index >= 0;
-  if (!locked_here && !RemoveUnlessWritten(segment.stem)) return false;
-  if (locked_here) RemoveFiles(segment.stem);
-  ForgetParts(id);
-  segment.gone = true;
-  ++segment.users;
-  Leave(id);
-  return true;
+// What was there at the last clear, unless that is done; the mutex is held, and there is no I/O.
+// Whoever still reads or writes it goes on, in files that soon have no name any more.
+void DiskTier::State::ForgetCleared() {
+  if (forgotten_us == cleared_us) return;
+  forgotten_us = cleared_us;
+  active = -1;
+  for (auto& [id, segment] : segments) {
+    if (segment.gone) continue;
+    ForgetParts(id);
+    segment.gone = true;
+    ++segment.users;  // until its files are removed
+    cleared.push_back(id);
+  }
+}
+
+// The files of what was cleared, but those that another server writes to: these are found again.
+void DiskTier::State::RemoveCleared() {
+  std::lock_guard looking(look_mutex);
+  std::vector<int32_t> ids;
+  std::vector<std::pair<std::string, bool>> files_of;  // stems, and whether they are locked here
+  {
+    const auto lock = Lock();
+    ids = std::exchange(cleared, {});
+    for (const int32_t id : ids) files_of.emplace_back(segments[id].stem, segments[id].index >= 0);
+  }
+  for (const auto& [stem, locked_here] : files_of) {
+    locked_here ? RemoveFiles(stem) : void(RemoveUnlessWritten(stem));
+  }
+  const auto lock = Lock();
+  for (const int32_t id : ids) Leave(id);
+  Tell();
 }
 
 // One of its users does not need the segment any more.

@@ -33,10 +33,10 @@ Result<std::unique_ptr<DiskTier>> DiskTier::Open(const DiskTierOptions& options)
 DiskTier::~DiskTier() {
   State& s = *state_;
   {
-    std::lock_guard lock(s.stop_mutex);
+    std::lock_guard lock(s.watch_mutex);
     s.stopping = true;
   }
-  s.stop.notify_all();
+  s.wake.notify_all();
   s.queue.Stop();
   if (s.watch.joinable()) s.watch.join();
   for (auto& [id, segment] : s.segments) {
@@ -58,7 +58,7 @@ Status DiskTier::State::WriteFile(const Task& task) {
   int32_t id = 0;
   int fd = -1;
   {
-    std::lock_guard lock(mutex);
+    const auto lock = Lock();
     RETURN_IF_ERROR(CheckCleared(task));
     if (parts.contains(part)) return {};
     ASSIGN_OR_RETURN(id, Reserve(part_file.BytesOf(bytes), place.offset));
@@ -66,7 +66,7 @@ Status DiskTier::State::WriteFile(const Task& task) {
   }
   Status status = part_file.Write(fd, part, task.pieces, place);
   if (status) status = WriteEntry(id, part, place);
-  std::lock_guard lock(mutex);
+  const auto lock = Lock();
   if (status) figures.written_bytes += place.bytes + static_cast<int64_t>(sizeof(SegmentEntry));
   if (status) status = CheckCleared(task);
   if (status && parts.try_emplace(part, Place{id, place}).second) {
@@ -87,12 +87,12 @@ Status DiskTier::State::WriteEntry(int32_t id, const KnownPart& part, const Part
   int fd = -1;
   int64_t offset = 0;
   {
-    std::lock_guard lock(mutex);
+    const auto lock = Lock();
     fd = segments[id].index;
     offset = segments[id].index_bytes;
   }
   RETURN_IF_ERROR(WriteAll(files, fd, std::as_bytes(std::span(&entry, 1)), offset));
-  std::lock_guard lock(mutex);
+  const auto lock = Lock();
   segments[id].index_bytes += static_cast<int64_t>(sizeof(entry));
   return {};
 }
@@ -102,10 +102,12 @@ Status DiskTier::State::ReadFile(const Task& task) {
   Place place;
   int fd = -1;
   {
-    std::lock_guard lock(mutex);
+    auto lock = Lock();
     auto at = parts.find(part);
     if (at == parts.end()) {  // another server's, or another group's, just written
+      lock.unlock();
       Look();
+      lock = Lock();
       at = parts.find(part);
     }
     if (at == parts.end()) return Error{ErrorCode::kNotFound, "the part is not there any more"};
@@ -121,7 +123,7 @@ Status DiskTier::State::ReadFile(const Task& task) {
     TellUse(segment);
   }
   const Status status = part_file.Read(fd, part, place.at, task.pieces);
-  std::lock_guard lock(mutex);
+  const auto lock = Lock();
   Leave(place.segment);
   if (status.ok()) {
     figures.read_bytes += place.at.bytes;
@@ -153,7 +155,7 @@ MoveQueue::Carried DiskTier::State::CarryOut(const PageMove& move, const PagePar
                    : move.in()             ? Read(task)
                                            : Write(task);
   carried.in_memory = task.in_memory;
-  std::lock_guard lock(mutex);
+  const auto lock = Lock();
   (move.in() ? figures.read_us : figures.write_us) += MonotonicUs() - began_us;
   if (!carried.status) {
     ++(move.in() ? figures.read_errors : figures.write_errors);
@@ -202,7 +204,7 @@ Status DiskTier::State::Write(const Task& task) {
   }
   const Status written = WriteFile(task);
   if (written || !kept) return written;
-  std::lock_guard lock(mutex);
+  const auto lock = Lock();
   RETURN_IF_ERROR(CheckCleared(task));
   ++figures.write_errors;
   Warn(written.error());
@@ -214,23 +216,36 @@ bool DiskTier::State::Keep(const Task& task) {
   if (options.host == nullptr) return false;
   std::vector<KnownPart> gone;
   const bool kept = options.host->Write(task.part, task.pieces, task.began_us, gone);
-  std::lock_guard lock(mutex);
+  const auto lock = Lock();
   for (const KnownPart& g : gone) {
     if (!parts.contains(g)) news.dropped.push_back(g);
   }
   return kept;
 }
 
+// Of the index and the segments, without what was cleared.
+std::unique_lock<std::mutex> DiskTier::State::Lock() {
+  std::unique_lock lock(mutex);
+  ForgetCleared();
+  return lock;
+}
+
+// Also removes the files of what was cleared; what another server writes to is found again.
 void DiskTier::State::WatchOthers() {
+  const auto pause = std::chrono::microseconds(options.watch_us);
+  std::unique_lock lock(watch_mutex);
   while (true) {
-    {
-      std::unique_lock lock(stop_mutex);
-      const auto pause = std::chrono::microseconds(options.watch_us);
-      if (stop.wait_for(lock, pause, [&] { return stopping; })) return;
-    }
-    std::lock_guard lock(mutex);
-    Look();
-    Tell();
+    const auto cleared = [&] { return removed_us != cleared_us; };
+    wake.wait_for(lock, pause, [&] { return stopping || cleared(); });
+    const bool remove = cleared();
+    if (stopping && !remove) return;
+    const int64_t now_us = cleared_us;
+    lock.unlock();
+    remove ? RemoveCleared() : Look();
+    lock.lock();
+    if (!remove) continue;
+    removed_us = now_us;
+    removed.notify_all();
   }
 }
 
@@ -249,7 +264,7 @@ void DiskTier::State::Warn(const Error& error) {
 }
 
 void DiskTier::Watch(EventSink& events) {
-  std::lock_guard lock(state_->mutex);
+  const auto lock = state_->Lock();
   state_->events = &events;
   state_->Tell();
 }
@@ -266,22 +281,29 @@ void DiskTier::Start(const PageMove& move, EventSink& events) {
 
 void DiskTier::Drain() { state_->queue.Drain(); }
 
-void DiskTier::Clear() {
+void DiskTier::BeginClear() {
   State& s = *state_;
-  std::lock_guard lock(s.mutex);
-  s.cleared_us = MonotonicUs();
-  if (s.options.host != nullptr) s.options.host->Clear(s.cleared_us);
-  s.active = -1;
-  std::vector<int32_t> ids;
-  for (const auto& [id, segment] : s.segments) ids.push_back(id);
-  for (const int32_t id : ids) s.Delete(id);
-  s.Tell();
-  while (MonotonicUs() <= s.cleared_us) continue;  // moves that begin from here on are later
+  int64_t now_us = 0;
+  {
+    std::lock_guard lock(s.watch_mutex);
+    now_us = MonotonicUs();
+    s.cleared_us = now_us;
+  }
+  if (s.options.host != nullptr) s.options.host->Clear(now_us);
+  s.wake.notify_all();
+  while (MonotonicUs() <= now_us) continue;  // moves that begin from here on are later
+}
+
+void DiskTier::AwaitCleared() {
+  State& s = *state_;
+  if (!s.on_disk()) return;
+  std::unique_lock lock(s.watch_mutex);
+  s.removed.wait(lock, [&, until = s.cleared_us.load()] { return s.removed_us >= until; });
 }
 
 DiskTierStats DiskTier::stats() const {
-  const State& s = *state_;
-  std::lock_guard lock(s.mutex);
+  State& s = *state_;
+  const auto lock = s.Lock();
   DiskTierStats stats = s.figures;
   stats.parts = static_cast<int64_t>(s.parts.size());
   stats.segments = static_cast<int64_t>(s.segments.size());

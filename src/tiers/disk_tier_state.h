@@ -1,9 +1,14 @@
 // What disk_tier.cc (moves) and disk_segments.cc (what is in the directory) share. One mutex guards
 // index and segments; bytes are read and written without it, through descriptors that stay open
-// while somebody uses them. The engine thread takes that of the queue only.
+// while somebody uses them.
+//
+// Files are opened, made and dropped under it, so the engine thread never takes it. That takes the
+// mutexes of the queue and of the memory, and notes when it cleared: whoever takes the other next
+// (Lock) first forgets what was there then, and the thread that watches removes the files.
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -38,6 +43,12 @@ struct DiskTier::State {
     int32_t segment = 0;
     PartPlace at;
   };
+  // A segment with entries that are not read yet.
+  struct Grown {
+    int32_t id = 0;
+    SegmentName name;
+    int64_t index_bytes = 0;  // of its index that were read
+  };
   // A part that moves.
   struct Task {
     KnownPart part;
@@ -47,6 +58,9 @@ struct DiskTier::State {
   };
 
   Status Open();
+  std::unique_lock<std::mutex> Lock();
+  void ForgetCleared();
+  void RemoveCleared();
   void WatchOthers();
   MoveQueue::Carried CarryOut(const PageMove& move, const PagePart& part, int64_t began_us);
   PartPieces PiecesOf(const PagePart& part) const;
@@ -62,13 +76,14 @@ struct DiskTier::State {
   Result<int32_t> NewSegment();
   Status MakeRoom(int64_t bytes);
   bool Remove(int32_t id);
-  bool Delete(int32_t id);
   void Forget(int32_t id);
   void ForgetParts(int32_t id);
   void Leave(int32_t id);
   void Learn(int32_t id, const std::vector<SegmentEntry>& entries);
   void Look();
-  void LookInto(int32_t id, const SegmentName& name);
+  std::vector<Grown> Compare(const std::vector<SegmentName>& listed,
+                             const std::vector<int32_t>& before);
+  void LookInto(Grown& grown);
   void Settle(int32_t id);
   void Tell();
   void Warn(const Error& error);
@@ -86,13 +101,20 @@ struct DiskTier::State {
   Arena arena;
   const CacheGeometry* geometry = nullptr;
 
-  std::mutex stop_mutex;
-  std::condition_variable stop;
+  std::mutex watch_mutex;  // held for a moment only
+  std::condition_variable wake, removed;
   bool stopping = false;
+  int64_t removed_us = -1;  // the last clear whose files are removed
   std::thread watch;
 
-  std::mutex index_mutex;  // of writing entries; taken before the other
-  mutable std::mutex mutex;
+  // Moves that had begun by then write nothing any more.
+  std::atomic<int64_t> cleared_us{-1};
+
+  std::mutex look_mutex;   // of listing files, and removing what was cleared; taken first
+  std::mutex index_mutex;  // of writing entries; taken before the next
+  std::mutex mutex;
+  int64_t forgotten_us = -1;     // the last clear that was carried out here
+  std::vector<int32_t> cleared;  // segments whose files are to be removed
   EventSink* events = nullptr;
   std::unordered_map<KnownPart, Place, PartHash> parts;
   TierSegments segments;
@@ -103,8 +125,7 @@ struct DiskTier::State {
   DiskTierStats figures;
   std::string locked_out;  // why segments of this fingerprint cannot be read
   int64_t warned_us = -kWarnEveryUs;
-  int64_t cleared_us = -1;  // moves that had begun by then write nothing any more
-  MoveQueue queue;          // last: its threads use the rest
+  MoveQueue queue;  // last: its threads use the rest
 };
 
 }  // namespace braid

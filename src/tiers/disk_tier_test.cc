@@ -263,7 +263,8 @@ TEST_F(DiskTierTest, ShortReadsAndWritesGoOn) {
 TEST_F(DiskTierTest, ClearRemovesAllAndGoesOn) {
   Server server(Options());
   server.Store(0, 2);
-  server.tier().Clear();
+  server.tier().BeginClear();
+  server.tier().AwaitCleared();
   EXPECT_THAT(FilesWith(".pages"), IsEmpty());
   EXPECT_THAT(FilesWith(".index"), IsEmpty());
   EXPECT_THAT(server.Restored(0, 2), IsEmpty());

@@ -104,8 +104,10 @@ void RankTiers::Take(Event event) {
   events_->Post(std::move(whole));
 }
 
-void RankTiers::Clear() {
-  for (const auto& tier : tiers_) tier->Clear();
+void RankTiers::Clear(bool wait) {
+  for (const auto& tier : tiers_) tier->BeginClear();
+  if (!wait) return;
+  for (const auto& tier : tiers_) tier->AwaitCleared();
 }
 
 DiskTierStats RankTiers::stats() const {

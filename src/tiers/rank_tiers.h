@@ -39,7 +39,9 @@ class RankTiers final : public EventSink {
   // of its own part of moves, for rank 0.
   void Watch(EventSink& events);
   Mover& MoverOf(int32_t rank);  // of this process
-  void Clear();
+  // `wait`: returns when the files of this process are removed, which the engine thread does not
+  // wait for.
+  void Clear(bool wait);
   DiskTierStats stats() const;  // of all here; what can be read, of the rank with the fewest
 
   // What the tiers of other processes say.

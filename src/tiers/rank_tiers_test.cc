@@ -160,7 +160,7 @@ TEST_F(RankTiersTest, ProcessesReportToTheFirstOne) {
   };
   EXPECT_EQ(carry_out(Move(Direction::kOut, 0, 0)).error, "");
   EXPECT_EQ(carry_out(Move(Direction::kIn, 0, 1)).error, "");
-  second->Clear();
+  second->Clear(true);
   EXPECT_THAT(carry_out(Move(Direction::kIn, 0, 2)).lost, ElementsAre(0));
 }
 
