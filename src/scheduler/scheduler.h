@@ -27,6 +27,7 @@ struct TierCounts {
   int64_t parts_out = 0, bytes_out = 0, parts_in = 0, bytes_in = 0;
   int64_t bytes_in_memory = 0;  // of bytes_in: they came from there, and not from disk
   int64_t failed_out = 0, failed_in = 0;
+  int64_t paths_given_up = 0;  // made way before all of them was written
   // Of requests, for what came: how often, and how long together; from memory alone, and else.
   int64_t waits_in_memory = 0, wait_in_memory_us = 0, waits = 0, wait_us = 0;
 };
@@ -86,11 +87,11 @@ class Scheduler {
   // What can be resumed now and could not at the last call, and the reverse.
   PrefixChanges TakePrefixChanges(DpRankId rank);
 
-  bool idle() const;      // no request is alive, and no step or move in flight
+  bool idle() const;       // no request is alive, and no step or move in flight
   bool in_flight() const;  // a step or a move
-  int32_t moves() const;  // in flight
-  bool paused() const;    // no plan has work in it until PauseRequested or StopRequested
-  bool stopping() const;  // StopRequested has come
+  int32_t moves() const;   // in flight
+  bool paused() const;     // no plan has work in it until PauseRequested or StopRequested
+  bool stopping() const;   // StopRequested has come
   const SchedulerConfig& config() const;
   SchedulerStats stats() const;
 

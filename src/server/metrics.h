@@ -88,7 +88,7 @@ class ServerMetrics {
   prometheus::Counter& prefix_hits_;
   prometheus::Counter& preemptions_;
   prometheus::Gauge* tier_parts_;
-  std::array<prometheus::Counter*, 6> tier_;
+  std::array<prometheus::Counter*, 7> tier_;
   std::array<prometheus::Counter*, 4> host_;    // tokens, bytes, waits, seconds
   std::array<prometheus::Counter*, 2> drafts_;  // verified, accepted
   std::array<prometheus::Counter*, kDraftPlaces> drafted_by_place_, accepted_by_place_;

@@ -33,6 +33,13 @@ std::string ValueOf(const std::string& text, const std::string& name,
   return "absent";
 }
 
+TEST(ServerMetrics, PrefixesThatATierMissedAreCounted) {
+  ServerMetrics metrics(Shown());
+  DriverStats stats;
+  stats.scheduler.tier = {.paths_given_up = 4};
+  EXPECT_EQ(ValueOf(metrics.Text({.driver = stats}), "braid:tier_unwritten_total"), "4");
+}
+
 TEST(ServerMetrics, WaitsAreToldByTier) {
   ServerMetrics metrics(Shown());
   DriverStats stats;

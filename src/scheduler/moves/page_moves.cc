@@ -5,13 +5,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/math.h"
 
 namespace braid {
 namespace {
 
-// Of what rests: moves of a rank under way, and what one has at most. They keep room from others
-// as long as they last.
-constexpr int32_t kWritesMax = 2;
+// Of what rests: what a move has at most, and moves of a rank under way at least. They keep room
+// from others as long as they last.
+constexpr int32_t kWritesLeast = 2;
 constexpr int64_t kWriteBytes = 8 << 20;
 constexpr size_t kWriteParts = 16;
 // Paths that wait; the oldest of more is not written.
@@ -22,6 +23,17 @@ bool HasFull(const CacheGeometry& geometry) {
                      [](const GroupGeometry& g) { return g.kind == GroupKind::kFull; });
 }
 
+// Moves begin with steps only. So as many may be under way as take the keys and values that one
+// step makes: with fewer, prompts would be computed faster than a fast disk may write them.
+int32_t WritesMax(const SchedulerConfig& config) {
+  if (!HasFull(config.cache)) return kWritesLeast;
+  const int64_t parts_of_move =
+      std::min(static_cast<int64_t>(kWriteParts),
+               CeilDiv(kWriteBytes, PartBytes(config.cache, GroupKind::kFull)));
+  const int64_t parts_of_step = CeilDiv(config.step_tokens_max, kBlockTokens);
+  return std::max(kWritesLeast, static_cast<int32_t>(CeilDiv(parts_of_step, parts_of_move)));
+}
+
 }  // namespace
 
 PageMoves::PageMoves(const SchedulerConfig& config, DpRanks& ranks, PageDirectory& tier)
@@ -30,6 +42,7 @@ PageMoves::PageMoves(const SchedulerConfig& config, DpRanks& ranks, PageDirector
       tier_(tier),
       has_full_(HasFull(config.cache)),
       has_state_(HasState(config.cache)),
+      writes_max_(WritesMax(config)),
       resting_(ranks.size()) {}
 
 MoveId PageMoves::Begin(Sequence& s, std::vector<KnownPart> parts) {
@@ -52,10 +65,40 @@ void PageMoves::Rest(DpRankId rank, PrefixNodeId leaf) {
   PrefixCache& cache = ranks_[rank].cache;
   std::deque<Path>& paths = resting_[rank].paths;
   cache.Refer(leaf);
-  paths.push_back({leaf});
-  if (paths.size() <= kRestingMax) return;
-  cache.Unrefer(paths.front().leaf);
-  paths.pop_front();
+  FindPath(cache.index(), leaf);
+  paths.push_back({.leaf = leaf, .end = path_.size()});
+  if (paths.size() > kRestingMax) DropPath(rank);
+}
+
+// The nodes of a path, up to its last state: behind that nobody can resume.
+void PageMoves::FindPath(const PrefixIndex& index, PrefixNodeId leaf) {
+  path_.clear();
+  for (PrefixNodeId node = leaf; index.depth(node) > 0; node = index.parent(node)) {
+    path_.push_back(node);
+  }
+  std::reverse(path_.begin(), path_.end());
+  while (has_state_ && !path_.empty() && !index.KeepsState(path_.back()) &&
+         !Known({index.page(path_.back()), GroupKind::kState})) {
+    path_.pop_back();
+  }
+}
+
+// The first path, and counts it if an eviction came before the end of what was to be written.
+void PageMoves::DropPath(DpRankId rank) {
+  PrefixCache& cache = ranks_[rank].cache;
+  const PrefixIndex& index = cache.index();
+  const Path path = resting_[rank].paths.front();
+  resting_[rank].paths.pop_front();
+  bool owed = false;
+  PrefixNodeId node = path.leaf;
+  while (std::cmp_greater(index.depth(node), path.end)) node = index.parent(node);
+  for (; std::cmp_greater(index.depth(node), path.next); node = index.parent(node)) {
+    owed |= has_full_ && !Known({index.page(node), GroupKind::kFull});
+    owed |= has_state_ && std::cmp_equal(index.depth(node), path.end) &&
+            !Known({index.page(node), GroupKind::kState});
+  }
+  counts_.paths_given_up += owed;
+  cache.Unrefer(path.leaf);
 }
 
 void PageMoves::Forget() {
@@ -68,10 +111,8 @@ void PageMoves::Forget() {
 
 void PageMoves::PlanWrites(DpRankId rank, std::vector<PageMove>& moves) {
   Resting& resting = resting_[rank];
-  while (!resting.paths.empty() && resting.writes < kWritesMax) {
-    if (PlanWrite(rank, resting.paths.front(), moves)) continue;
-    ranks_[rank].cache.Unrefer(resting.paths.front().leaf);
-    resting.paths.pop_front();
+  while (!resting.paths.empty() && resting.writes < writes_max_) {
+    if (!PlanWrite(rank, resting.paths.front(), moves)) DropPath(rank);
   }
 }
 
@@ -80,16 +121,7 @@ void PageMoves::PlanWrites(DpRankId rank, std::vector<PageMove>& moves) {
 bool PageMoves::PlanWrite(DpRankId rank, Path& resting, std::vector<PageMove>& moves) {
   PrefixCache& cache = ranks_[rank].cache;
   const PrefixIndex& index = cache.index();
-  path_.clear();
-  for (PrefixNodeId node = resting.leaf; index.depth(node) > 0; node = index.parent(node)) {
-    path_.push_back(node);
-  }
-  std::reverse(path_.begin(), path_.end());
-  // Behind the last state nobody can resume.
-  while (has_state_ && !path_.empty() && !index.KeepsState(path_.back()) &&
-         !Known({index.page(path_.back()), GroupKind::kState})) {
-    path_.pop_back();
-  }
+  FindPath(index, resting.leaf);
   PageMove move{.id = MoveId(begun_),
                 .place = Place::kDisk,
                 .direction = Direction::kOut,

@@ -1,8 +1,10 @@
 // Which pages are on their way. A request's move is its own business; this knows whose it is. What
-// requests leave behind is written to the tier below the arena as soon as it rests, so that an
-// eviction loses nothing: of each path, from the root on, the keys and values up to its last state
-// that is kept, and such states, each once. A path is gone through once: what could not be written
-// then, or has made way since, is tried again when something rests behind it. Engine thread.
+// requests leave behind is written to the tier below the arena as soon as it rests, and mostly
+// before an eviction takes it: of each path, from the root on, the keys and values up to its last
+// state that is kept, and such states, each once. A path is gone through once: what could not be
+// written then, or has made way since, is tried again when something rests behind it. Paths wait
+// without pins, so evictions lose some where the tier is slower than the model: they are counted.
+// Engine thread.
 //
 // Invariant: the blocks of a move out are pinned, and so is the path before them, until its end.
 #pragma once
@@ -63,12 +65,15 @@ class PageMoves {
   struct Path {
     PrefixNodeId leaf;  // referred to
     size_t next = 0;    // node from the root on, of which nothing was tried
+    size_t end = 0;     // of what was to be written when it came to rest
   };
   struct Resting {
     std::deque<Path> paths;
     int32_t writes = 0;  // under way
   };
 
+  void FindPath(const PrefixIndex& index, PrefixNodeId leaf);
+  void DropPath(DpRankId rank);
   bool PlanWrite(DpRankId rank, Path& resting, std::vector<PageMove>& moves);
   bool Known(const KnownPart& part) const {
     return tier_.Has(part.key, part.kind) || writing_.contains(part);
@@ -79,6 +84,7 @@ class PageMoves {
   DpRanks& ranks_;
   PageDirectory& tier_;
   const bool has_full_, has_state_;
+  const int32_t writes_max_;  // of a rank, under way
   std::map<MoveId, Moving> under_way_;
   IdVector<DpRankId, Resting> resting_;
   std::set<KnownPart> writing_;

@@ -112,6 +112,67 @@ TEST_F(PageMovesTest, OfAnArenaThatIsLostNothingMoreIsWritten) {
   EXPECT_TRUE(s_.Audit().ok());
 }
 
+// Moves begin with steps, and the next ones not before these have ended: with less under way the
+// model would be ahead of the tier.
+TEST_F(PageMovesTest, AStepTakesAsMuchAsAStepMakes) {
+  for (const int32_t tokens : {64, 2048}) {
+    for (const int64_t block_bytes : {int64_t{64}, int64_t{9} << 20}) {
+      SchedulerConfig config = Config();
+      config.step_tokens_max = tokens;
+      config.cache.page_bytes = config.cache.groups[0].block_bytes = block_bytes;
+      Use(config);
+      Send(Make(64 * kBlocks + 1, 1));
+      std::vector<PageMove> moves;
+      for (int turn = 0; turn < 1000 && moves.empty(); ++turn) moves = Step().moves;
+      size_t parts = 0;
+      for (const PageMove& move : moves) parts += move.parts.size();
+      EXPECT_GE(parts, static_cast<size_t>(tokens / 64));
+      EXPECT_LE(parts, size_t{34}) << "what is written is pinned";
+      for (PageMove& move : moves) s_.Apply(EndOf(move));
+      Run(EndOf);
+      EXPECT_EQ(s_.stats().tier.paths_given_up, 0);
+    }
+  }
+}
+
+// The tier does not get on, and others need the room.
+TEST_F(PageMovesTest, WhatIsEvictedBeforeItIsWrittenIsCounted) {
+  SchedulerConfig config = Config();
+  config.cache.pages = 70;
+  Use(config);
+  Send(Make(64 * kBlocks + 1, 1));
+  std::vector<PageMove> moves;
+  for (int turn = 0; turn < 1000 && moves.empty(); ++turn) moves = Step().moves;
+  size_t parts = 0;
+  for (const PageMove& move : moves) parts += move.parts.size();
+  ASSERT_LT(parts, size_t{kBlocks});
+  Send(Make(64 * 20 + 1, 1, 3000));
+  for (int turn = 0; turn < 100; ++turn) Step();
+  EXPECT_EQ(s_.stats().tier.paths_given_up, 0) << "what is left may still be written";
+  for (const PageMove& move : moves) s_.Apply(EndOf(move));
+  Run(EndOf);
+  EXPECT_EQ(s_.stats().tier.paths_given_up, 1);
+  // What the tier has already is not missed.
+  Send(Make(64 * 20 + 1, 1, 3000));
+  Run(EndOf);
+  EXPECT_EQ(s_.stats().tier.paths_given_up, 1);
+}
+
+// More paths than may wait: the oldest goes.
+TEST_F(PageMovesTest, PathsThatWaitTooLongAreCounted) {
+  constexpr int kPaths = 1100;
+  SchedulerConfig config = Config();
+  config.cache.pages = 4 * kPaths;
+  Use(config);
+  for (int i = 0; i < kPaths; ++i) {
+    Send(Make(65, 1, 10 + i));
+    for (int turn = 0; turn < 4; ++turn) Step();
+  }
+  const int64_t given_up = s_.stats().tier.paths_given_up;
+  EXPECT_GT(given_up, 50);
+  EXPECT_LT(given_up, 100);
+}
+
 class ReadsTest : public PageMovesTest {
  protected:
   // Lets a tier take a prompt, and asks for it again when memory has forgotten it; the move that
