@@ -56,6 +56,9 @@ struct PagesMoved {
   TokenId token = -1;                   // the prompt's first token, when a whole prompt has arrived
   TokenLogprob logprob;                 // its log-probability, when the request asked for logprobs
   int64_t duration_us = 0;              // from Mover::Start to the end; 0: not measured
+  // Of a tier, all ranks together: bytes of files that were written or read, and of its memory that
+  // were read.
+  int64_t disk_bytes = 0, memory_bytes = 0;
 };
 
 // Time passes only by events. Microseconds of a monotonic clock.

@@ -262,7 +262,9 @@ void Fields(StepDone& e, Coder& code) {
 template <class Coder>
 void Fields(PagesMoved& e, Coder& code) {
   code(e.move, e.error, e.lost, e.token, e.logprob, e.duration_us);
-  if (!code.AtEnd()) code(e.in_memory);  // of a log that is older: none
+  // Of logs that are older: none.
+  if (!code.AtEnd()) code(e.in_memory);
+  if (!code.AtEnd()) code(e.disk_bytes, e.memory_bytes);
 }
 template <class Coder>
 void Fields(Tick& e, Coder& code) {

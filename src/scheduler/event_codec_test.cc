@@ -107,7 +107,9 @@ TEST(EventCodec, EveryOtherEventComesBackWhole) {
                                             .in_memory = {2},
                                             .token = 0,
                                             .logprob = {.token = 9, .logprob = -2.0f, .top = {}},
-                                            .duration_us = 1234567890123});
+                                            .duration_us = 1234567890123,
+                                            .disk_bytes = int64_t{1} << 40,
+                                            .memory_bytes = 5});
   EXPECT_EQ(moved.move, MoveId(4));
   EXPECT_EQ(moved.error, "late");
   EXPECT_EQ(moved.lost, (std::vector<int32_t>{1, 3}));
@@ -115,6 +117,8 @@ TEST(EventCodec, EveryOtherEventComesBackWhole) {
   EXPECT_EQ(moved.token, 0);
   EXPECT_EQ(moved.logprob.logprob, -2.0f);
   EXPECT_EQ(moved.duration_us, 1234567890123);
+  EXPECT_EQ(moved.disk_bytes, int64_t{1} << 40);
+  EXPECT_EQ(moved.memory_bytes, 5);
   EXPECT_EQ(Again(Tick{-5}).now_us, -5);
   const PagesKnown known =
       Again(PagesKnown{.added = {{{1, 2}, GroupKind::kState}}, .dropped = {{{3, 4}, {}}, {}}});

@@ -24,8 +24,9 @@ namespace braid {
 
 // What went to the tier below the arena and came from there; failed: did not get there.
 struct TierCounts {
-  int64_t parts_out = 0, bytes_out = 0, parts_in = 0, bytes_in = 0;
-  int64_t bytes_in_memory = 0;  // of bytes_in: they came from there, and not from disk
+  int64_t parts_out = 0, parts_in = 0;
+  // Of files, as all ranks wrote and read them, and read from memory.
+  int64_t bytes_written = 0, bytes_read = 0, bytes_in_memory = 0;
   int64_t failed_out = 0, failed_in = 0;
   int64_t paths_given_up = 0;  // made way before all of them was written
   // Of requests, for what came: how often, and how long together; from memory alone, and else.

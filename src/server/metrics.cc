@@ -191,21 +191,22 @@ void ServerMetrics::AddLabelled() {
   }
 }
 
-// Of the tier below the memory of pages: what came from disk or from memory beside it; the rest is
-// told of both together.
+// Of the tier below the memory of pages: what came from disk or from memory beside it, and what
+// went to disk. Parts are told of both together, by where what stays is.
 void ServerMetrics::AddTier() {
   const auto counter = [&](const char* name, const char* help, const char* tier = "disk") {
     return &registry_.AddCounter(name, help, With("tier", tier));
   };
   tier_parts_ = &registry_.AddGauge("braid:tier_parts", "Parts of pages known to be in a tier.",
-                                    With("tier", "disk"));
+                                    With("tier", shown_.tier_on_disk ? "disk" : "host"));
   constexpr const char* kHits = "Prompt tokens whose pages came from a tier.";
   constexpr const char* kRead = "Bytes of pages that came from a tier.";
   constexpr const char* kWaits = "Prompts that waited for pages of a tier.";
   constexpr const char* kWait = "Time that requests waited for pages of a tier.";
   tier_ = {counter("braid:tier_hits_total", kHits),
            counter("braid:tier_read_bytes_total", kRead),
-           counter("braid:tier_written_bytes_total", "Bytes of pages that a tier has taken."),
+           counter("braid:tier_written_bytes_total",
+                   "Bytes of pages that were written to disk, of all ranks."),
            counter("braid:tier_failures_total",
                    "Parts of pages that could not be written to a tier or read from it."),
            counter("braid:tier_waits_total", kWaits),
@@ -222,10 +223,10 @@ void ServerMetrics::ShowTier(const SchedulerStats& scheduler) {
   const TierCounts& tier = scheduler.tier;
   tier_parts_->Set(static_cast<double>(scheduler.tier_parts));
   AdvanceTo(*tier_[0], static_cast<double>(scheduler.stored_tokens - scheduler.host_tokens));
-  AdvanceTo(*tier_[1], static_cast<double>(tier.bytes_in - tier.bytes_in_memory));
+  AdvanceTo(*tier_[1], static_cast<double>(tier.bytes_read));
   AdvanceTo(*host_[0], static_cast<double>(scheduler.host_tokens));
   AdvanceTo(*host_[1], static_cast<double>(tier.bytes_in_memory));
-  AdvanceTo(*tier_[2], static_cast<double>(tier.bytes_out));
+  AdvanceTo(*tier_[2], static_cast<double>(tier.bytes_written));
   AdvanceTo(*tier_[3], static_cast<double>(tier.failed_in + tier.failed_out));
   AdvanceTo(*tier_[4], static_cast<double>(tier.waits));
   AdvanceTo(*tier_[5], static_cast<double>(tier.wait_us) / 1e6);

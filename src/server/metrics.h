@@ -27,6 +27,7 @@ class ServerMetrics {
     bool experts = false;      // the model has some
     bool handoffs = false;     // the engine has partners
     int32_t expert_ranks = 0;  // that share them; 0: one rank has them all
+    bool tier_on_disk = true;  // a tier has a directory, or there is none
     bool vllm_names = false;   // every metric a second time with the prefix vllm:
   };
   explicit ServerMetrics(Labels labels);

@@ -40,6 +40,22 @@ TEST(ServerMetrics, PrefixesThatATierMissedAreCounted) {
   EXPECT_EQ(ValueOf(metrics.Text({.driver = stats}), "braid:tier_unwritten_total"), "4");
 }
 
+TEST(ServerMetrics, ATierInMemoryAloneHasNothingOnDisk) {
+  DriverStats stats;
+  stats.scheduler.tier_parts = 6;
+  stats.scheduler.tier = {.bytes_written = 10, .bytes_read = 20, .bytes_in_memory = 30};
+  for (const bool on_disk : {true, false}) {
+    ServerMetrics::Labels labels = Shown();
+    labels.tier_on_disk = on_disk;
+    const std::string text = ServerMetrics(labels).Text({.driver = stats});
+    EXPECT_EQ(ValueOf(text, "braid:tier_parts", "tier=\"disk\""), on_disk ? "6" : "absent");
+    EXPECT_EQ(ValueOf(text, "braid:tier_parts", "tier=\"host\""), on_disk ? "absent" : "6");
+    EXPECT_EQ(ValueOf(text, "braid:tier_written_bytes_total", "tier=\"disk\""), "10");
+    EXPECT_EQ(ValueOf(text, "braid:tier_read_bytes_total", "tier=\"disk\""), "20");
+    EXPECT_EQ(ValueOf(text, "braid:tier_read_bytes_total", "tier=\"host\""), "30");
+  }
+}
+
 TEST(ServerMetrics, WaitsAreToldByTier) {
   ServerMetrics metrics(Shown());
   DriverStats stats;

@@ -53,6 +53,7 @@ struct Service {
                  .experts = context.expert_balances != nullptr,
                  .handoffs = context.handoffs != nullptr,
                  .expert_ranks = context.expert_rank_count,
+                 .tier_on_disk = context.tier_on_disk,
                  .vllm_names = server_config.vllm_metrics}),
         responses(StoreLimits(server_config)),
         seed_base(seeds),

@@ -50,7 +50,7 @@ Status DiskTier::State::CheckCleared(const Task& task) const {
   return Error{ErrorCode::kNotFound, "the cache was cleared before the part was written"};
 }
 
-Status DiskTier::State::WriteFile(const Task& task) {
+Status DiskTier::State::WriteFile(Task& task) {
   const KnownPart& part = task.part;
   PartPlace place;
   int64_t bytes = 0;
@@ -67,7 +67,7 @@ Status DiskTier::State::WriteFile(const Task& task) {
   Status status = part_file.Write(fd, part, task.pieces, place);
   if (status) status = WriteEntry(id, part, place);
   const auto lock = Lock();
-  if (status) figures.written_bytes += place.bytes + static_cast<int64_t>(sizeof(SegmentEntry));
+  if (status) task.disk_bytes = place.bytes + static_cast<int64_t>(sizeof(SegmentEntry));
   if (status) status = CheckCleared(task);
   if (status && parts.try_emplace(part, Place{id, place}).second) {
     segments[id].parts.push_back(part);
@@ -97,7 +97,7 @@ Status DiskTier::State::WriteEntry(int32_t id, const KnownPart& part, const Part
   return {};
 }
 
-Status DiskTier::State::ReadFile(const Task& task) {
+Status DiskTier::State::ReadFile(Task& task) {
   const KnownPart& part = task.part;
   Place place;
   int fd = -1;
@@ -126,7 +126,7 @@ Status DiskTier::State::ReadFile(const Task& task) {
   const auto lock = Lock();
   Leave(place.segment);
   if (status.ok()) {
-    figures.read_bytes += place.at.bytes;
+    task.disk_bytes = place.at.bytes;
     return {};
   }
   figures.damaged += status.error().code == ErrorCode::kInvalid;
@@ -155,7 +155,12 @@ MoveQueue::Carried DiskTier::State::CarryOut(const PageMove& move, const PagePar
                    : move.in()             ? Read(task)
                                            : Write(task);
   carried.in_memory = task.in_memory;
+  carried.disk_bytes = task.disk_bytes;
+  for (const auto& piece : task.pieces) {
+    carried.memory_bytes += task.in_memory ? std::ssize(piece) : 0;
+  }
   const auto lock = Lock();
+  (move.in() ? figures.read_bytes : figures.written_bytes) += task.disk_bytes;
   (move.in() ? figures.read_us : figures.write_us) += MonotonicUs() - began_us;
   if (!carried.status) {
     ++(move.in() ? figures.read_errors : figures.write_errors);
@@ -197,7 +202,7 @@ Status DiskTier::State::Read(Task& task) {
 }
 
 // To both; one that has it will do.
-Status DiskTier::State::Write(const Task& task) {
+Status DiskTier::State::Write(Task& task) {
   const bool kept = Keep(task);
   if (!on_disk()) {
     return kept ? Status() : Error{ErrorCode::kExhausted, "a part has no room in memory"};

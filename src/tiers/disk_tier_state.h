@@ -55,6 +55,7 @@ struct DiskTier::State {
     PartPieces pieces;
     int64_t began_us = 0;    // when its move began
     bool in_memory = false;  // it came from there
+    int64_t disk_bytes = 0;  // of files that were written or read
   };
 
   Status Open();
@@ -66,10 +67,10 @@ struct DiskTier::State {
   PartPieces PiecesOf(const PagePart& part) const;
   Status CarryByCopy(bool in, Task& task);
   Status Read(Task& task);
-  Status Write(const Task& task);
+  Status Write(Task& task);
   bool Keep(const Task& task);
-  Status ReadFile(const Task& task);
-  Status WriteFile(const Task& task);
+  Status ReadFile(Task& task);
+  Status WriteFile(Task& task);
   Status CheckCleared(const Task& task) const;
   Status WriteEntry(int32_t id, const KnownPart& part, const PartPlace& place);
   Result<int32_t> Reserve(int64_t bytes, int64_t& offset);

@@ -66,8 +66,34 @@ TEST_F(DiskTierTest, WritesNothingTwice) {
   Server server(Options());
   server.Store(0, 5);
   const int64_t written = server.tier().stats().written_bytes;
-  EXPECT_TRUE(server.Store(0, 5).error.empty());
+  EXPECT_GT(written, 5 * 256 + 320);
+  const PagesMoved again = server.Store(0, 5);
+  EXPECT_TRUE(again.error.empty());
+  EXPECT_EQ(again.disk_bytes, 0);
   EXPECT_EQ(server.tier().stats().written_bytes, written);
+}
+
+// Only of what the disk has written and read.
+TEST_F(DiskTierTest, MovesTellTheirBytes) {
+  const auto host = *HostPages::Create(1 << 16);
+  DiskTierOptions options = Options();
+  options.host = host.get();
+  constexpr int64_t kBytes = 3 * 256 + 320;
+  {
+    Server server(options);
+    files_.writes_left = 0;
+    const PagesMoved kept = server.Store(0, 3);
+    EXPECT_EQ(kept.error, "") << "it is in memory";
+    EXPECT_EQ(kept.disk_bytes, 0);
+    files_.writes_left = 1 << 30;
+    EXPECT_EQ(server.Store(0, 3).disk_bytes, kBytes + 4 * 64);
+    const PagesMoved read = server.Move(Direction::kIn, Server::Parts(0, 3));
+    EXPECT_EQ(read.disk_bytes, 0);
+    EXPECT_EQ(read.memory_bytes, kBytes);
+  }
+  const PagesMoved read = Server(Options()).Move(Direction::kIn, Server::Parts(0, 3));
+  EXPECT_EQ(read.disk_bytes, kBytes);
+  EXPECT_EQ(read.memory_bytes, 0);
 }
 
 TEST_F(DiskTierTest, PagesOfAnotherFingerprintAreNotThere) {

@@ -71,6 +71,8 @@ void MoveQueue::Run(const Task& task) {
   std::unique_ptr<Job> ended;
   {
     std::lock_guard lock(mutex_);
+    job.disk_bytes += carried.disk_bytes;
+    job.memory_bytes += carried.memory_bytes;
     if (!carried.status) {
       job.lost.push_back(task.part);
       job.error = carried.status.error().message;
@@ -92,7 +94,9 @@ void MoveQueue::Run(const Task& task) {
                                  .lost = ended->lost,
                                  .in_memory = ended->in_memory,
                                  .logprob = {},
-                                 .duration_us = MonotonicUs() - ended->began_us});
+                                 .duration_us = MonotonicUs() - ended->began_us,
+                                 .disk_bytes = ended->disk_bytes,
+                                 .memory_bytes = ended->memory_bytes});
   std::lock_guard lock(mutex_);
   --posting_;
   drained_.notify_all();

@@ -27,8 +27,9 @@ class MoveQueue {
  public:
   // What became of a part.
   struct Carried {
-    Status status;           // an error: it is not where it was to go
-    bool in_memory = false;  // it came from there
+    Status status;                             // an error: it is not where it was to go
+    bool in_memory = false;                    // it came from there
+    int64_t disk_bytes = 0, memory_bytes = 0;  // as PagesMoved has them
   };
   // Moves a part, of a move that began at a time. Any of the threads.
   using CarryOut =
@@ -52,6 +53,7 @@ class MoveQueue {
     int64_t began_us = 0;
     size_t left = 0;
     std::vector<int32_t> lost, in_memory;
+    int64_t disk_bytes = 0, memory_bytes = 0;
     std::string error;
   };
   struct Task {

@@ -98,6 +98,8 @@ void RankTiers::Take(Event event) {
   all.in_memory = moved->in_memory;  // ranks keep the same, as far as anybody needs to know
   if (!moved->error.empty()) all.error = moved->error;
   all.duration_us = std::max(all.duration_us, moved->duration_us);
+  all.disk_bytes += moved->disk_bytes;
+  all.memory_bytes += moved->memory_bytes;
   if (++ends.ranks < ranks_.group) return;
   PagesMoved whole = std::move(all);
   ends_.erase(whole.move);

@@ -84,11 +84,17 @@ TEST_F(RankTiersTest, AMoveIsOverWhenItIsOnAllRanks) {
   ::usleep(20'000);
   EXPECT_THAT(Ended(), IsEmpty());
   tiers->MoverOf(0).Start(out, inbox_);
-  EXPECT_EQ(Await().error, "");
+  const PagesMoved written = Await();
+  EXPECT_EQ(written.error, "");
+  EXPECT_GE(written.disk_bytes, 2 * kGeometry.groups[0].block_bytes) << "of both";
+  EXPECT_EQ(written.disk_bytes, tiers->stats().written_bytes);
   ByteOf(0) = ByteOf(1) = std::byte{9};
   const PageMove in = Move(Direction::kIn, 0, 1);
   for (int32_t rank : {0, 1}) tiers->MoverOf(rank).Start(in, inbox_);
-  EXPECT_EQ(Await().error, "");
+  const PagesMoved read = Await();
+  EXPECT_EQ(read.error, "");
+  EXPECT_EQ(read.disk_bytes, 2 * kGeometry.groups[0].block_bytes);
+  EXPECT_EQ(read.memory_bytes, 0);
   EXPECT_EQ(ByteOf(0), std::byte{1});
   EXPECT_EQ(ByteOf(1), std::byte{2});
 }

@@ -190,8 +190,9 @@ def test_a_rank_that_is_lost_while_pages_move_ends_the_group(tmp_path, expected,
 
 def settle(port):
     """Waits until nothing more is written."""
-    before = -1.0
-    while (now := metric(port, "braid:tier_written_bytes_total")) != before:
+    before = None
+    while (now := [metric(port, name) for name in ("braid:tier_written_bytes_total",
+                                                   "braid:tier_parts")]) != before:
         before = now
         time.sleep(0.2)
 
@@ -260,6 +261,8 @@ def test_memory_beside_the_cache_is_a_tier_too(expected):
         assert restored > 1000
         assert metric(server.port, "braid:tier_hits_total", 'tier="host"') == restored
         assert metric(server.port, "braid:tier_hits_total", 'tier="disk"') == 0
+        assert metric(server.port, "braid:tier_parts", 'tier="host"') > 0
+        assert metric(server.port, "braid:tier_written_bytes_total") == 0
         assert any("pages in memory beside the cache: at most 64" in line for line in server.log)
 
 

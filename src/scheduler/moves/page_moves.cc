@@ -182,24 +182,19 @@ std::optional<Sequence*> PageMoves::End(const PagesMoved& event) {
     (memory ? counts_.wait_in_memory_us : counts_.wait_us) += event.duration_us;
   }
   const bool all_lost = !event.error.empty() && event.lost.empty();
-  std::set<int32_t> lost(event.lost.begin(), event.lost.end());
-  for (const int32_t i : event.in_memory) {
-    // What one rank had in memory another one may have lost.
-    if (std::cmp_greater_equal(i, move.parts.size()) || all_lost || lost.contains(i)) continue;
-    counts_.bytes_in_memory += PartBytes(config_.cache, move.parts[static_cast<size_t>(i)].kind);
-  }
+  const std::set<int32_t> lost(event.lost.begin(), event.lost.end());
+  (move.direction == Direction::kOut ? counts_.bytes_written : counts_.bytes_read) +=
+      event.disk_bytes;
+  if (move.direction == Direction::kIn) counts_.bytes_in_memory += event.memory_bytes;
   for (size_t i = 0; i < move.parts.size(); ++i) {
     const bool there = !all_lost && !lost.contains(static_cast<int32_t>(i));
-    const int64_t bytes = PartBytes(config_.cache, move.parts[i].kind);
     if (move.direction == Direction::kOut) {
       if (there) tier_.Add(move.parts[i]);
       counts_.parts_out += there;
-      counts_.bytes_out += there ? bytes : 0;
       counts_.failed_out += !there;
     } else {
       if (!there) tier_.Drop(move.parts[i]);
       counts_.parts_in += there;
-      counts_.bytes_in += there ? bytes : 0;
       counts_.failed_in += !there;
     }
   }
