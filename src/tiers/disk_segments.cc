@@ -68,7 +68,10 @@ void DiskTier::State::Look() {
   std::vector<Grown> grown;
   {
     const auto lock = Lock();
-    if (!listed) return Warn(listed.error());
+    if (!listed) {
+      Warn(listed.error());
+      return;
+    }
     grown = Compare(*listed, before);
   }
   for (Grown& more : grown) LookInto(more);
@@ -122,7 +125,7 @@ void DiskTier::State::LookInto(Grown& grown) {
     if (errno == ENOENT) return;
     const Error error = Unusable(name.index(), "an index cannot be opened");
     const auto lock = Lock();
-    return Warn(error);
+    return WarnOf(grown.id, error);
   }
   const auto entries =
       ReadEntries(files, {.fd = fd, .pages = name.pages()}, identity, grown.index_bytes);
@@ -135,7 +138,16 @@ void DiskTier::State::LookInto(Grown& grown) {
     Learn(grown.id, *entries);
   } else if (entries.error().code == ErrorCode::kUnavailable) {
     locked_out = entries.error().message;
+  } else {
+    WarnOf(grown.id,
+           {entries.error().code, fmt::format("{}: {}", name.index(), entries.error().message)});
   }
+}
+
+// Once of each segment: it is looked into again and again.
+void DiskTier::State::WarnOf(int32_t id, const Error& error) {
+  const auto at = segments.find(id);
+  if (at != segments.end() && !at->second.warned) at->second.warned = Warn(error);
 }
 
 void DiskTier::State::Learn(int32_t id, const std::vector<SegmentEntry>& entries) {

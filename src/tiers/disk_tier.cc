@@ -260,12 +260,14 @@ void DiskTier::State::Tell() {
   events->Post(std::exchange(news, {}));
 }
 
-void DiskTier::State::Warn(const Error& error) {
+// At most once a minute: whether it was now.
+bool DiskTier::State::Warn(const Error& error) {
   const int64_t now = MonotonicUs();
-  if (now - warned_us < kWarnEveryUs) return;
+  if (now - warned_us < kWarnEveryUs) return false;
   warned_us = now;
   LogWarning("{}: {}; what cannot be stored or read is computed again",
              on_disk() ? "cache directory " + options.directory : "pages in memory", error.message);
+  return true;
 }
 
 void DiskTier::Watch(EventSink& events) {

@@ -87,7 +87,8 @@ struct DiskTier::State {
   void LookInto(Grown& grown);
   void Settle(int32_t id);
   void Tell();
-  void Warn(const Error& error);
+  bool Warn(const Error& error);
+  void WarnOf(int32_t id, const Error& error);
   bool on_disk() const { return !options.directory.empty(); }
   int64_t SegmentBytes() const {
     return std::clamp<int64_t>(options.bytes_max / kSegmentsLeast, kStoredAlignment,

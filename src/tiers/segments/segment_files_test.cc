@@ -2,12 +2,16 @@
 // written, which it gives up.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -113,6 +117,31 @@ TEST_F(SegmentFilesTest, AnEntryThatIsBeingWrittenIsReadLater) {
     server.Take();
   }
   EXPECT_THAT(server.Restored(0, 2), ElementsAre(0, 1, 1001));
+}
+
+// Whoever looks for the reason why a directory is cold finds it in the log.
+TEST_F(SegmentFilesTest, TheLogNamesAnIndexThatCannotBeRead) {
+  {
+    Server writer(Options());
+    writer.Store(0, 2);
+  }
+  const std::string path = FilesWith(".index").at(0);
+  Write(path, std::string(64 + 3 * 64, 'x'));
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "test", std::make_shared<spdlog::sinks::ostream_sink_mt>(log)));
+  {
+    Server server(Options());
+    for (int i = 0; i < 3; ++i) server.Restored(0, 1);  // what is missing is looked for
+    EXPECT_THAT(server.known(), ::testing::IsEmpty());
+  }
+  spdlog::set_default_logger(before);
+  const std::string said = log.str();
+  const size_t at = said.find(path);
+  EXPECT_NE(at, std::string::npos) << said;
+  EXPECT_THAT(said, ::testing::HasSubstr("header is not of this program and fingerprint"));
+  EXPECT_EQ(said.find(path, at + 1), std::string::npos) << "once";
 }
 
 TEST_F(SegmentFilesTest, IsLockedUntilTheLastWriteIntoItHasEnded) {

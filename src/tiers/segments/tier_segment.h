@@ -20,6 +20,7 @@ struct TierSegment {
   int64_t used_us = 0, told_us = 0;  // the last use, and the last that others can see
   int32_t users = 0;                 // threads that read or write it
   bool own = false;                  // this tier appends to it, or did
+  bool warned = false;               // the log says that its index cannot be read
   bool gone = false;                 // its files are removed; the last user closes it
   std::vector<KnownPart> parts;
 };
