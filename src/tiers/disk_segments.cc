@@ -153,17 +153,35 @@ void DiskTier::State::WarnOf(int32_t id, const Error& error) {
 void DiskTier::State::Learn(int32_t id, const std::vector<SegmentEntry>& entries) {
   for (const SegmentEntry& e : entries) {
     const KnownPart part = part_file.PartOf(e);
-    if (!parts.try_emplace(part, Place{id, e.place}).second) continue;
-    segments[id].parts.push_back(part);
-    news.added.push_back(part);
+    if (AddPlace(part, Place{id, e.place})) news.added.push_back(part);
   }
 }
 
+// Whether the part was nowhere before. Two servers may write the same one at the same time.
+bool DiskTier::State::AddPlace(const KnownPart& part, const Place& place) {
+  if (!parts.try_emplace(part, place).second) {
+    copies.emplace(part, place);
+    return false;
+  }
+  segments[place.segment].parts.push_back(part);
+  return true;
+}
+
+// The place of a part is of no use any more: another one takes it, or the part is nowhere (false).
+bool DiskTier::State::DropPlace(const KnownPart& part) {
+  const auto copy = copies.find(part);
+  if (copy == copies.end()) return parts.erase(part), false;
+  parts[part] = copy->second;
+  segments[copy->second.segment].parts.push_back(part);
+  copies.erase(copy);
+  return true;
+}
+
 void DiskTier::State::ForgetParts(int32_t id) {
+  std::erase_if(copies, [&](const auto& copy) { return copy.second.segment == id; });
   for (const KnownPart& part : std::exchange(segments[id].parts, {})) {
     const auto at = parts.find(part);
-    if (at == parts.end() || at->second.segment != id) continue;
-    parts.erase(at);
+    if (at == parts.end() || at->second.segment != id || DropPlace(part)) continue;
     ++figures.dropped;
     if (options.host == nullptr || !options.host->Has(part)) news.dropped.push_back(part);
   }

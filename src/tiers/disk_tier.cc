@@ -69,9 +69,7 @@ Status DiskTier::State::WriteFile(Task& task) {
   const auto lock = Lock();
   if (status) task.disk_bytes = place.bytes + static_cast<int64_t>(sizeof(SegmentEntry));
   if (status) status = CheckCleared(task);
-  if (status && parts.try_emplace(part, Place{id, place}).second) {
-    segments[id].parts.push_back(part);
-  }
+  if (status) AddPlace(part, Place{id, place});
   const int64_t room = RoundUp(part_file.BytesOf(bytes), kStoredAlignment);
   TierSegment& segment = segments[id];
   if (!status && segment.bytes == place.offset + room) segment.bytes = place.offset;
@@ -115,7 +113,7 @@ Status DiskTier::State::ReadFile(Task& task) {
     TierSegment& segment = segments[place.segment];
     const Result<int> pages = OpenPages(segments, place.segment);
     if (!pages) {
-      parts.erase(at);
+      DropPlace(part);
       return pages.error();
     }
     fd = *pages;
@@ -131,7 +129,7 @@ Status DiskTier::State::ReadFile(Task& task) {
   }
   figures.damaged += status.error().code == ErrorCode::kInvalid;
   const auto entry = parts.find(part);
-  if (entry != parts.end() && entry->second.segment == place.segment) parts.erase(entry);
+  if (entry != parts.end() && entry->second.segment == place.segment) DropPlace(part);
   return status;
 }
 

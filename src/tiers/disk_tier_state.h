@@ -80,6 +80,8 @@ struct DiskTier::State {
   void Forget(int32_t id);
   void ForgetParts(int32_t id);
   void Leave(int32_t id);
+  bool AddPlace(const KnownPart& part, const Place& place);
+  bool DropPlace(const KnownPart& part);
   void Learn(int32_t id, const std::vector<SegmentEntry>& entries);
   void Look();
   std::vector<Grown> Compare(const std::vector<SegmentName>& listed,
@@ -119,6 +121,7 @@ struct DiskTier::State {
   std::vector<int32_t> cleared;  // segments whose files are to be removed
   EventSink* events = nullptr;
   std::unordered_map<KnownPart, Place, PartHash> parts;
+  std::unordered_multimap<KnownPart, Place, PartHash> copies;  // further places of some parts
   TierSegments segments;
   std::map<std::string, SegmentName> others;  // by stem: of other fingerprints, or not readable
   int32_t next_segment = 0;

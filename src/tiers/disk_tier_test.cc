@@ -137,6 +137,42 @@ TEST_F(DiskTierTest, TwoServersReadWhatEachOtherWrites) {
   EXPECT_EQ(FilesWith(".pages").size(), 2u);
 }
 
+// As two servers do which answer the same prompt at the same time.
+TEST_F(DiskTierTest, WhatTwoSegmentsHaveOutlivesEither) {
+  const std::string aside = directory_ + "_aside";
+  std::filesystem::remove_all(aside);
+  {
+    Server server(Options());
+    server.Store(0, 3);
+  }
+  std::filesystem::rename(directory_, aside);
+  {
+    Server server(Options());
+    server.Store(0, 3);
+  }
+  for (const std::string& path : FilesWith(".pages")) {
+    const std::string stem = std::filesystem::path(path).stem().string();
+    for (const char* extension : {".pages", ".index"}) {
+      std::filesystem::copy(directory_ + "/" + stem + extension, aside + "/" + stem + extension);
+    }
+  }
+  std::filesystem::remove_all(directory_);
+  std::filesystem::rename(aside, directory_);
+  const auto first = [&] { return std::filesystem::path(FilesWith(".pages").at(0)).stem(); };
+  ASSERT_EQ(FilesWith(".pages").size(), 2u);
+  Server server(Options());
+  for (int left = 2; left > 0; --left) {
+    EXPECT_EQ(server.known().size(), 4u);
+    EXPECT_THAT(server.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
+    const std::string stem = directory_ + "/" + first().string();
+    for (const char* extension : {".index", ".pages"}) std::filesystem::remove(stem + extension);
+    server.Restored(90, 91);  // is not there, so the directory is looked through
+    server.Take();
+  }
+  EXPECT_THAT(server.known(), IsEmpty());
+  EXPECT_THAT(server.Restored(0, 3), IsEmpty());
+}
+
 TEST_F(DiskTierTest, KeepsWithinItsBoundAndDropsWhatWasUsedLongestAgo) {
   DiskTierOptions options = Options();
   options.bytes_max = 256 << 10;
