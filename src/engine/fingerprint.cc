@@ -61,11 +61,17 @@ std::string WeightsDigest(const Checkpoint& checkpoint) {
   return digest.Text();
 }
 
-std::string ConfigDigest(const std::string& directory) {
-  constexpr size_t kConfigBytesMax = size_t{16} << 20;  // a GGUF file has none
-  const Result<std::string> config = ReadFile(directory + "/config.json", kConfigBytesMax);
+// Of config.json, or of what the metadata of a GGUF file says in its place: the tensors do not tell
+// the base of positions, the norms' epsilon or how many experts a token has.
+std::string ConfigDigest(const Checkpoint& checkpoint) {
+  constexpr size_t kConfigBytesMax = size_t{16} << 20;
   Digest digest;
-  if (config) digest.Add(*config);
+  if (!checkpoint.gguf_config().empty()) {
+    digest.Add(checkpoint.gguf_config());
+  } else if (const auto config =
+                 ReadFile(checkpoint.directory() + "/config.json", kConfigBytesMax)) {
+    digest.Add(*config);
+  }
   return digest.Text();
 }
 
@@ -158,7 +164,7 @@ std::string ModelLinesOf(const FingerprintParts& parts) {
   Lines line;
   line("the architecture", parts.spec.architecture);
   line("the vocabulary", fmt::format("{} tokens", parts.spec.vocabulary));
-  line("config.json", ConfigDigest(parts.checkpoint.directory()));
+  line("config.json", ConfigDigest(parts.checkpoint));
   line("the weights' digest", WeightsDigest(parts.checkpoint));
   line("--weights", fmt::format("{}", fmt::join(formats, ", ")));
   line("--kv-dtype", std::string(NameOf(parts.machine.kv_dtype)));
@@ -174,7 +180,7 @@ std::string FingerprintOf(const FingerprintParts& parts) {
   line("the CPU's extensions", FeaturesText(parts.machine.cpu));
   line("the architecture", spec.architecture);
   line("the vocabulary", fmt::format("{} tokens", spec.vocabulary));
-  line("config.json", ConfigDigest(parts.checkpoint.directory()));
+  line("config.json", ConfigDigest(parts.checkpoint));
   line("the weights' digest", WeightsDigest(parts.checkpoint));
   line("--weights", WeightsText(parts.weights));
   line("--kv-dtype", std::string(NameOf(parts.machine.kv_dtype)));

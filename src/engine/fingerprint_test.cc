@@ -7,17 +7,86 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/system/thread_pool.h"
+#include "model/checkpoint/test_directory.h"
+#include "model/families/families.h"
+#include "model/writing/make_model.h"
 
 namespace braid {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::Ne;
+using ::testing::StartsWith;
 
 TEST(Fingerprint, TheProgramsPartIsADigest) {
   EXPECT_EQ(kNumerics.size(), 32u);
   EXPECT_EQ(kNumerics.find_first_not_of("0123456789abcdef"), std::string_view::npos);
+}
+
+void Make(const std::string& path, const GgufMixture* gguf) {
+  ThreadPool pool(1);
+  ASSERT_TRUE(MakeModel({.directory = path,
+                         .family = "qwen3",
+                         .shape = {"tiny", "num_experts=8", "num_experts_per_tok=2",
+                                   "moe_intermediate_size=64"},
+                         .gguf = gguf,
+                         .progress = {}},
+                        pool)
+                  .ok());
+}
+
+// What tells models apart in a directory of pages and between partners, and behind one address.
+std::pair<std::string, std::string> LinesOf(const std::string& path) {
+  const Result<OpenedModel> opened = OpenModel(path);
+  CHECK(opened.ok(), "{}", opened.error().message);
+  const Machine machine;
+  const CacheGeometry cache;
+  const std::map<std::string_view, int64_t> weights;
+  const std::string mla;
+  const FingerprintParts parts{opened->spec, opened->checkpoint, machine, cache, weights, mla};
+  return {FingerprintOf(parts), ModelLinesOf(parts)};
+}
+
+// The lines of `a` that `b` has not.
+std::vector<std::string> Differing(const std::string& a, const std::string& b) {
+  std::vector<std::string> differing;
+  std::istringstream lines(a);
+  for (std::string line; std::getline(lines, line);) {
+    if (b.find(line + '\n') == std::string::npos) differing.push_back(line);
+  }
+  return differing;
+}
+
+// The value of a key stands behind it and its type: 4 bytes.
+TEST(Fingerprint, GgufFilesThatDifferInOneKeyOfTheModelDiffer) {
+  const TestDirectory directory;
+  Make(directory.path() + "/model.gguf", FindGgufMixture("q8_0"));
+  const std::string file = directory.Read("model.gguf");
+  const auto before = LinesOf(directory.path() + "/model.gguf");
+  for (const char* key : {"qwen3moe.rope.freq_base", "qwen3moe.attention.layer_norm_rms_epsilon",
+                          "qwen3moe.expert_used_count"}) {
+    std::string changed = file;
+    const size_t at = file.find(key);
+    ASSERT_NE(at, std::string::npos) << key;
+    changed[at + std::strlen(key) + 4] ^= 1;
+    directory.Write("model.gguf", changed);
+    const auto after = LinesOf(directory.path() + "/model.gguf");
+    EXPECT_THAT(Differing(after.first, before.first), ElementsAre(StartsWith("config.json: ")));
+    EXPECT_THAT(Differing(after.second, before.second), ElementsAre(StartsWith("config.json: ")));
+  }
+  directory.Write("model.gguf", file);
+  EXPECT_EQ(LinesOf(directory.path() + "/model.gguf"), before);
 }
 
 TEST(Fingerprint, AFileOfWeightsThatIsChangedInPlaceIsAnother) {

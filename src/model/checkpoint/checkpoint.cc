@@ -265,6 +265,7 @@ Checkpoint Checkpoint::OfGguf(Gguf gguf) {
   checkpoint.views_ = std::move(gguf.views);
   checkpoint.tensors_ = std::move(gguf.tensors);
   checkpoint.left_out_ = std::move(gguf.left_out);
+  checkpoint.gguf_config_ = std::move(gguf.config);
   return checkpoint;
 }
 

@@ -55,12 +55,15 @@ class Checkpoint {
     std::deque<GgufView> views;
     std::map<std::string, TensorEntry, std::less<>> tensors;
     std::vector<std::string> left_out;
+    std::string config;  // the config.json that the metadata stands for
   };
   static Checkpoint OfGguf(Gguf gguf);
 
   const TensorEntry* Find(std::string_view name) const;  // null when absent
   const std::map<std::string, TensorEntry, std::less<>>& tensors() const { return tensors_; }
-  const std::string& directory() const { return directory_; }
+  const std::string& directory() const { return directory_; }  // or the path of the GGUF file
+  // Of a GGUF file: Gguf::config. Empty: there is a config.json in directory().
+  const std::string& gguf_config() const { return gguf_config_; }
   const std::string& file_path(const TensorEntry& entry) const;
   // Hints to the kernel about bytes of a tensor: they will be read next, or they have been read.
   void WillNeed(const TensorEntry& entry, int64_t offset, int64_t bytes) const;
@@ -80,6 +83,7 @@ class Checkpoint {
   std::deque<GgufView> views_;
   std::map<std::string, TensorEntry, std::less<>> tensors_;
   std::vector<std::string> left_out_;
+  std::string gguf_config_;
 };
 
 }  // namespace braid

@@ -121,7 +121,8 @@ Result<OpenedModel> OpenGgufAs(GgufFile gguf, const GgufFamily& family,
   json::object config = family.config(keys);
   RETURN_IF_ERROR(keys.Finish());
   config["architectures"] = {architecture.hf};
-  ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(json::serialize(config), path + ": metadata"));
+  std::string text = json::serialize(config);
+  ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(text, path + ": metadata"));
   GgufNames names(gguf);
   family.map(spec, names);
   names.LeaveOut("v.", "vision");
@@ -133,7 +134,8 @@ Result<OpenedModel> OpenGgufAs(GgufFile gguf, const GgufFamily& family,
   Checkpoint checkpoint = Checkpoint::OfGguf({.parts = std::move(gguf.parts),
                                               .views = std::move(names.views),
                                               .tensors = std::move(names.tensors),
-                                              .left_out = std::move(names.left_out)});
+                                              .left_out = std::move(names.left_out),
+                                              .config = std::move(text)});
   spec = FitToCheckpoint(std::move(spec), checkpoint);
   return OpenedModel{std::move(spec), std::move(checkpoint), std::move(config)};
 }
