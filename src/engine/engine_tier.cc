@@ -60,7 +60,7 @@ Result<std::unique_ptr<RankTiers>> OpenTier(const EngineOptions& options,
     return no_room("--cache-host", "cache_host", options.cache_host_bytes);
   }
   ASSIGN_OR_RETURN(const std::string fingerprint, WholeFingerprintOf(options, parts));
-  ASSIGN_OR_RETURN(const std::string files, FilesLine(options.model_dir));
+  ASSIGN_OR_RETURN(const std::string files, FilesLine(parts.checkpoint));
   std::optional<PageCipher> cipher;
   if (!options.cache_key_file.empty()) {
     ASSIGN_OR_RETURN(cipher, PageCipher::Load(options.cache_key_file));

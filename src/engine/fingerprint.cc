@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -193,25 +194,15 @@ std::string FingerprintOf(const FingerprintParts& parts) {
   return line.text;
 }
 
-Result<std::string> FilesLine(const std::string& model) {
-  static const std::set<std::string> kKinds = {".safetensors", ".gguf", ".bin"};
-  const std::filesystem::path given(model);
-  const bool directory = std::filesystem::is_directory(given);
-  const std::filesystem::path parent = directory ? given : given.parent_path();
-  std::set<std::string> lines;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(parent.empty() ? "." : parent, error), end;
-       !error && at != end; at.increment(error)) {
-    const std::filesystem::path& path = at->path();
-    const bool weights = directory ? kKinds.contains(path.extension().string())
-                                   : path.extension() == given.extension();
+Result<std::string> FilesLine(const Checkpoint& checkpoint) {
+  std::set<std::string> lines;  // in the order of the names, whatever part was named
+  for (const std::string& path : checkpoint.file_paths()) {
     struct stat info;
-    if (!weights || ::stat(path.c_str(), &info) != 0) continue;
-    lines.insert(fmt::format("{} {} {}.{:09}", path.filename().string(), info.st_size,
-                             info.st_mtim.tv_sec, info.st_mtim.tv_nsec));
-  }
-  if (error) {
-    return Error{ErrorCode::kInternal, fmt::format("{}: {}", parent.string(), error.message())};
+    if (::stat(path.c_str(), &info) != 0) {
+      return Error{ErrorCode::kInternal, fmt::format("{}: {}", path, std::strerror(errno))};
+    }
+    lines.insert(fmt::format("{} {} {}.{:09}", std::filesystem::path(path).filename().string(),
+                             info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec));
   }
   Digest digest;
   for (const std::string& line : lines) digest.Add(line);

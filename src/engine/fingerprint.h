@@ -37,9 +37,9 @@ std::string ModelLinesOf(const FingerprintParts& parts);
 // The same of the model on one rank alone, whatever a rank of the mesh holds: all ranks have it.
 Result<std::string> WholeFingerprintOf(const EngineOptions& options, const FingerprintParts& parts);
 
-// One more line for pages that stay: names, sizes and times of the files of weights, so that a file
-// that is changed in place is another one even where no sample shows it.
-Result<std::string> FilesLine(const std::string& model);
+// One more line for pages that stay: names, sizes and times of the checkpoint's own files, so that
+// a file that is changed in place is another one even where no sample shows it.
+Result<std::string> FilesLine(const Checkpoint& checkpoint);
 
 // Fills in what partners must know of this engine: its fingerprint and, with several ranks, where
 // their pages lie in those of one rank, which is the form that all partners exchange. An error if

@@ -5,8 +5,8 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -26,6 +26,7 @@ namespace braid {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::Ne;
 using ::testing::StartsWith;
 
@@ -34,16 +35,24 @@ TEST(Fingerprint, TheProgramsPartIsADigest) {
   EXPECT_EQ(kNumerics.find_first_not_of("0123456789abcdef"), std::string_view::npos);
 }
 
-void Make(const std::string& path, const GgufMixture* gguf) {
+// A model of one file, or of as many as its tensors need.
+void Make(const std::string& path, const GgufMixture* gguf, int64_t shard_bytes_max = 1 << 30) {
   ThreadPool pool(1);
   ASSERT_TRUE(MakeModel({.directory = path,
                          .family = "qwen3",
                          .shape = {"tiny", "num_experts=8", "num_experts_per_tok=2",
                                    "moe_intermediate_size=64"},
                          .gguf = gguf,
+                         .shard_bytes_max = shard_bytes_max,
                          .progress = {}},
                         pool)
                   .ok());
+}
+
+Checkpoint Open(const std::string& path) {
+  Result<OpenedModel> opened = OpenModel(path);
+  CHECK(opened.ok(), "{}", opened.error().message);
+  return std::move(opened->checkpoint);
 }
 
 // What tells models apart in a directory of pages and between partners, and behind one address.
@@ -90,26 +99,48 @@ TEST(Fingerprint, GgufFilesThatDifferInOneKeyOfTheModelDiffer) {
 }
 
 TEST(Fingerprint, AFileOfWeightsThatIsChangedInPlaceIsAnother) {
-  const std::string directory = ::testing::TempDir() + "fingerprint" + std::to_string(::getpid());
-  std::filesystem::create_directory(directory);
-  const std::string path = directory + "/model.safetensors";
-  std::ofstream(path) << "abc";
+  const TestDirectory directory;
+  Make(directory.path() + "/made", nullptr);
+  const std::string path = directory.path() + "/made/model.safetensors";
   const auto set_time = [&](int64_t seconds) {
     const timespec times[2] = {{seconds, 0}, {seconds, 0}};
     ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
   };
+  const Checkpoint checkpoint = Open(directory.path() + "/made");
   set_time(1000);
-  const std::string before = *FilesLine(directory);
-  EXPECT_EQ(*FilesLine(directory), before);
-  std::ofstream(directory + "/notes.txt") << "no weights";
-  EXPECT_EQ(*FilesLine(directory), before);
-  std::ofstream(path) << "abd";
+  const std::string before = *FilesLine(checkpoint);
+  EXPECT_EQ(*FilesLine(checkpoint), before);
   set_time(1001);
-  EXPECT_THAT(*FilesLine(directory), Ne(before));
-  std::ofstream(path) << "abcd";
+  EXPECT_THAT(*FilesLine(checkpoint), Ne(before));
+  std::ofstream(path, std::ios::app) << "more";
   set_time(1000);
-  EXPECT_THAT(*FilesLine(directory), Ne(before));
-  std::filesystem::remove_all(directory);
+  EXPECT_THAT(*FilesLine(checkpoint), Ne(before));
+  std::filesystem::remove(path);
+  EXPECT_THAT(FilesLine(checkpoint).error().message, HasSubstr("model.safetensors"));
+}
+
+TEST(Fingerprint, OtherFilesBesideTheWeightsDoNotCount) {
+  const TestDirectory directory;
+  Make(directory.path() + "/made", nullptr, 1 << 14);
+  Make(directory.path() + "/model.gguf", FindGgufMixture("q8_0"));
+  const Checkpoint shards = Open(directory.path() + "/made");
+  const Checkpoint gguf = Open(directory.path() + "/model.gguf");
+  ASSERT_GT(shards.file_paths().size(), 2u);
+  const std::string of_shards = *FilesLine(shards), of_gguf = *FilesLine(gguf);
+  for (const char* name : {"notes.txt", "pytorch_model.bin", "other.safetensors", "other.gguf"}) {
+    directory.Write(std::string("made/") + name, "not of the model");
+    directory.Write(name, "not of the model");
+    EXPECT_EQ(*FilesLine(shards), of_shards) << name;
+    EXPECT_EQ(*FilesLine(gguf), of_gguf) << name;
+  }
+  // Each shard counts.
+  for (const std::string& path : shards.file_paths()) {
+    const auto time = std::filesystem::last_write_time(path);
+    std::filesystem::last_write_time(path, time + std::chrono::seconds(1));
+    EXPECT_THAT(*FilesLine(shards), Ne(of_shards)) << path;
+    std::filesystem::last_write_time(path, time);
+  }
+  EXPECT_EQ(*FilesLine(shards), of_shards);
 }
 
 }  // namespace

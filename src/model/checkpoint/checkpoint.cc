@@ -278,6 +278,12 @@ const std::string& Checkpoint::file_path(const TensorEntry& entry) const {
   return files_[static_cast<size_t>(entry.file)].path();
 }
 
+std::vector<std::string> Checkpoint::file_paths() const {
+  std::vector<std::string> paths;
+  for (const MappedFile& file : files_) paths.push_back(file.path());
+  return paths;
+}
+
 void Checkpoint::WillNeed(const TensorEntry& entry, int64_t offset, int64_t bytes) const {
   const MappedFile& file = files_[static_cast<size_t>(entry.file)];
   file.WillNeed(static_cast<size_t>(entry.data + offset - file.bytes().data()),

@@ -65,6 +65,7 @@ class Checkpoint {
   // Of a GGUF file: Gguf::config. Empty: there is a config.json in directory().
   const std::string& gguf_config() const { return gguf_config_; }
   const std::string& file_path(const TensorEntry& entry) const;
+  std::vector<std::string> file_paths() const;  // of all that were opened
   // Hints to the kernel about bytes of a tensor: they will be read next, or they have been read.
   void WillNeed(const TensorEntry& entry, int64_t offset, int64_t bytes) const;
   void Populate(const TensorEntry& entry, int64_t offset, int64_t bytes) const;
