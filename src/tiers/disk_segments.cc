@@ -42,8 +42,9 @@ Status DiskTier::State::Open() {
   }
   const auto listed = ListSegments(options.directory, options.fingerprint);
   if (!listed) return listed.error();
-  if (const Status written = WriteLines(options.directory, options.fingerprint); !written) {
-    Warn(written.error());
+  {
+    const auto lock = Lock();
+    UseLines();
   }
   Look();
   if (!locked_out.empty()) {
@@ -274,7 +275,16 @@ Status DiskTier::State::MakeRoom(int64_t bytes) {
                            options.directory, bytes, options.bytes_max)};
 }
 
+// Also with each segment: somebody may have removed the file meanwhile.
+void DiskTier::State::UseLines() {
+  const Result<int> used = braid::UseLines(options.directory, options.fingerprint);
+  if (!used) return Warn(used.error());
+  if (lines >= 0) ::close(lines);
+  lines = *used;
+}
+
 Result<int32_t> DiskTier::State::NewSegment() {
+  UseLines();
   const std::string stem = NewSegmentStem(options.directory, options.fingerprint);
   ASSIGN_OR_RETURN(const SegmentFiles made, CreateSegment(files, stem, identity));
   const int64_t now_us = UnixSeconds() * 1'000'000;

@@ -2,6 +2,7 @@
 #include "tiers/disk_tier.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -42,6 +43,7 @@ DiskTier::~DiskTier() {
   for (auto& [id, segment] : s.segments) {
     Close(segment);
   }
+  if (s.lines >= 0) ::close(s.lines);
 }
 
 // What was cleared is not there at a later start either, whatever was under way.

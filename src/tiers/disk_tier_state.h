@@ -75,6 +75,7 @@ struct DiskTier::State {
   Status WriteEntry(int32_t id, const KnownPart& part, const PartPlace& place);
   Result<int32_t> Reserve(int64_t bytes, int64_t& offset);
   Result<int32_t> NewSegment();
+  void UseLines();
   Status MakeRoom(int64_t bytes);
   bool Remove(int32_t id);
   void Forget(int32_t id);
@@ -126,6 +127,7 @@ struct DiskTier::State {
   std::map<std::string, SegmentName> others;  // by stem: of other fingerprints, or not readable
   int32_t next_segment = 0;
   int32_t active = -1;
+  int lines = -1;   // see UseLines
   PagesKnown news;  // that `events` has not been told
   DiskTierStats figures;
   std::string locked_out;  // why segments of this fingerprint cannot be read

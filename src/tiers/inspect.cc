@@ -57,9 +57,8 @@ SegmentFacts FactsOf(FileLayer& files, const SegmentName& name) {
   return facts;
 }
 
-}  // namespace
-
-Result<std::vector<SegmentFacts>> InspectDirectory(FileLayer& files, const std::string& directory) {
+// The directory and those of ranks below it.
+std::vector<std::string> DirectoriesOf(const std::string& directory) {
   std::vector<std::string> directories = {directory};
   std::error_code error;
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
@@ -70,8 +69,14 @@ Result<std::vector<SegmentFacts>> InspectDirectory(FileLayer& files, const std::
     }
   }
   std::sort(directories.begin() + 1, directories.end());
+  return directories;
+}
+
+}  // namespace
+
+Result<std::vector<SegmentFacts>> InspectDirectory(FileLayer& files, const std::string& directory) {
   std::vector<SegmentFacts> all;
-  for (const std::string& of : directories) {
+  for (const std::string& of : DirectoriesOf(directory)) {
     ASSIGN_OR_RETURN(const std::vector<SegmentName> names, ListSegments(of, {}));
     for (const SegmentName& name : names) all.push_back(FactsOf(files, name));
   }
@@ -95,5 +100,21 @@ Result<int64_t> VerifySegment(FileLayer& files, const SegmentFacts& segment,
 }
 
 bool RemoveSegment(const SegmentFacts& segment) { return RemoveUnlessWritten(segment.name.stem); }
+
+Status RemoveLines(const std::string& directory, const std::string& digits) {
+  for (const std::string& of : DirectoriesOf(directory)) {
+    ASSIGN_OR_RETURN(const std::vector<LinesFile> all, ListLines(of));
+    ASSIGN_OR_RETURN(const std::vector<SegmentName> segments, ListSegments(of, {}));
+    for (const LinesFile& lines : all) {
+      const bool needed = std::ranges::any_of(segments, [&](const SegmentName& segment) {
+        return segment.name_digits() == lines.name_digits;
+      });
+      if (!needed && lines.name_digits.starts_with(digits)) {
+        RemoveUnusedLines(of, lines.name_digits);
+      }
+    }
+  }
+  return {};
+}
 
 }  // namespace braid

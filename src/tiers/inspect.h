@@ -31,5 +31,8 @@ Result<int64_t> VerifySegment(FileLayer& files, const SegmentFacts& segment,
 
 // Removes a segment that nobody writes to. Servers that read it find out, and compute.
 bool RemoveSegment(const SegmentFacts& segment);
+// Removes the lines of fingerprints that begin with these digits, that no segment has and no server
+// uses, in the directory and in those of ranks below it.
+Status RemoveLines(const std::string& directory, const std::string& digits);
 
 }  // namespace braid

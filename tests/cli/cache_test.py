@@ -64,7 +64,7 @@ def test_a_directory_is_listed_checked_and_cleared_beside_its_server(cache, tmp_
     assert cache("clear", pages, "--fingerprint", foreign)["removed"] == 1
     assert [row["fingerprint"] for row in cache("stat", pages)["fingerprints"]] != [foreign]
     assert cache("clear", pages)["removed"] == 1
-    assert list(pages.glob("*.pages")) == list(pages.glob("*.index")) == []
+    assert list(pages.iterdir()) == [], "the lines of fingerprints are gone, too"
 
 
 def test_a_directory_that_is_not_there_is_named(cache, tmp_path):
@@ -141,6 +141,13 @@ def test_a_conversation_goes_to_another_machine_as_a_file(cache, braid, tiny, tm
     assert "i8 in the directory" in refused.stderr
     clear = cache("clear", there)
     assert clear["kept"] == 0
+    assert "start one with --cache-dir" in imports(there).stderr
+    with serving("--cache-dir", str(there), *FLAGS):
+        assert cache("clear", there)["removed"] == 0  # a server has its lines
+        assert imports(there).returncode == 0
+    assert cache("clear", there)["removed"] == 1
+    with serving("--cache-dir", str(there), *FLAGS):
+        pass
     whole = file.read_bytes()
     bad = tmp_path / "bad.pages"
     for at in [*range(0, 200, 13), *range(200, len(whole), len(whole) // 20)]:

@@ -194,6 +194,7 @@ class ClearCommand final : public DirectoryCommand {
       }
       bar.Show(static_cast<double>(removed + kept) / static_cast<double>(segments.size()));
     }
+    RETURN_IF_ERROR(RemoveLines(directory_, fingerprint_));
     if (json_) {
       fmt::print("{}\n", json::serialize(
                              json::object{{"removed", removed}, {"bytes", bytes}, {"kept", kept}}));

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <tuple>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -58,6 +59,18 @@ uint64_t CheckOf(const SegmentEntry& entry) {
 
 Error Failed(const char* what, int error) {
   return {ErrorCode::kInternal, fmt::format("{}: {}", what, std::strerror(error)), "cache_dir"};
+}
+
+std::string LinesPath(const std::string& directory, std::string_view name_digits) {
+  return fmt::format("{}/{}.fingerprint", directory, name_digits);
+}
+
+// A descriptor with the lock that servers have a share of; -1: they use the file, or it is gone.
+int OpenUnusedLines(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  ::close(fd);
+  return -1;
 }
 
 }  // namespace
@@ -231,8 +244,7 @@ std::string SegmentName::name_digits() const {
 }
 
 std::string ReadLines(const std::string& directory, std::string_view name_digits) {
-  const Result<std::string> lines =
-      ReadFile(fmt::format("{}/{}.fingerprint", directory, name_digits), kLinesBytesMax);
+  const Result<std::string> lines = ReadFile(LinesPath(directory, name_digits), kLinesBytesMax);
   if (!lines || !DigitsOf(*lines).starts_with(name_digits)) return {};
   return *lines;
 }
@@ -271,14 +283,48 @@ Result<SegmentFiles> CreateSegment(FileLayer& files, const std::string& stem,
   return status.error();
 }
 
-Status WriteLines(const std::string& directory, const TierFingerprint& fingerprint) {
-  const std::string path =
-      fmt::format("{}/{}.fingerprint", directory, fingerprint.digits.substr(0, kNameDigits));
+Result<int> UseLines(const std::string& directory, const TierFingerprint& fingerprint) {
+  const std::string path = LinesPath(directory, fingerprint.digits.substr(0, kNameDigits));
   const Result<std::string> present = ReadFile(path, kLinesBytesMax);
-  if (present && *present == fingerprint.lines) return {};
-  RETURN_IF_ERROR(WriteFile(path, fingerprint.lines));
-  ::chmod(path.c_str(), S_IRUSR | S_IWUSR);
-  return {};
+  if (!present || *present != fingerprint.lines) {
+    RETURN_IF_ERROR(WriteFile(path, fingerprint.lines));
+    ::chmod(path.c_str(), S_IRUSR | S_IWUSR);
+  }
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return Failed("the lines of a fingerprint", errno);
+  ::futimens(fd, nullptr);
+  ::flock(fd, LOCK_SH | LOCK_NB);
+  return fd;
+}
+
+Result<std::vector<LinesFile>> ListLines(const std::string& directory) {
+  std::vector<LinesFile> all;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() != ".fingerprint") continue;
+    struct stat info;
+    if (::stat(at->path().c_str(), &info) != 0) continue;
+    const int fd = OpenUnusedLines(at->path().string());
+    all.push_back({.name_digits = at->path().stem().string(),
+                   .used = fd < 0,
+                   .changed_us = info.st_mtim.tv_sec * 1'000'000 + info.st_mtim.tv_nsec / 1000});
+    if (fd >= 0) ::close(fd);
+  }
+  if (error) return Error{ErrorCode::kInvalid, fmt::format("{}: {}", directory, error.message())};
+  std::ranges::sort(all, [](const LinesFile& a, const LinesFile& b) {
+    return std::tie(a.used, a.changed_us, a.name_digits) >
+           std::tie(b.used, b.changed_us, b.name_digits);
+  });
+  return all;
+}
+
+void RemoveUnusedLines(const std::string& directory, const std::string& name_digits) {
+  const std::string path = LinesPath(directory, name_digits);
+  const int fd = OpenUnusedLines(path);
+  if (fd < 0) return;
+  ::unlink(path.c_str());
+  ::close(fd);
 }
 
 Status ReadAll(FileLayer& files, int fd, std::span<std::byte> out, int64_t offset) {

@@ -106,10 +106,20 @@ struct SegmentName {
 // By name. A fingerprint without digits is that of no segment.
 Result<std::vector<SegmentName>> ListSegments(const std::string& directory,
                                               const TierFingerprint& fingerprint);
-// Writes the fingerprint's lines to a file beside its segments, for people, unless it is there.
-Status WriteLines(const std::string& directory, const TierFingerprint& fingerprint);
+// Writes the fingerprint's lines to a file beside its segments, for `braid cache`, unless it is
+// there; its time is now. The descriptor tells others, until it is closed, that a server uses them.
+Result<int> UseLines(const std::string& directory, const TierFingerprint& fingerprint);
 // Of the fingerprint whose digits a file's name begins with; empty: nobody knows.
 std::string ReadLines(const std::string& directory, std::string_view name_digits);
+struct LinesFile {
+  std::string name_digits;
+  bool used = false;       // by a server, now
+  int64_t changed_us = 0;  // when a server began to use it, or a segment of it
+};
+// Those that a server uses come first, then those that were used last.
+Result<std::vector<LinesFile>> ListLines(const std::string& directory);
+// Unless a server uses them.
+void RemoveUnusedLines(const std::string& directory, const std::string& name_digits);
 // Removes both files; the caller has locked NAME.pages.
 void RemoveFiles(const std::string& stem);
 // Both files, unless somebody writes to them. Whether they are not there any more.
