@@ -266,6 +266,40 @@ def test_memory_beside_the_cache_is_a_tier_too(expected):
         assert any("pages in memory beside the cache: at most 64" in line for line in server.log)
 
 
+def post(port, path, body):
+    connection = http.client.HTTPConnection("localhost", port, timeout=120)
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    answer = response.read()
+    assert response.status == 200, answer
+    return answer
+
+
+@pytest.mark.parametrize("tier", ["disk", "host"])
+def test_every_format_says_what_came_from_the_tier(tmp_path, tier):
+    question = [{"role": "user", "content": "What is 17 plus 25? " * 40}]
+    common = {"model": "braid-tiny", "temperature": 0}
+    formats = [
+        ("/v1/chat/completions", {"messages": question, "max_tokens": 4}, "prompt_tokens_details"),
+        ("/v1/responses", {"input": question, "max_output_tokens": 4}, "input_tokens_details"),
+        ("/v1/messages", {"messages": question, "max_tokens": 4}, None),
+    ]
+    flags = {"disk": ("--cache-dir", str(tmp_path)), "host": ("--cache-host", "64MiB")}[tier]
+    other = {"disk": "host", "host": "disk"}[tier]
+    with serving(*flags, "--max-model-len", "2048") as server:
+        for turn in range(2):
+            for path, body, inside in formats:
+                usage = json.loads(post(server.port, path, common | body))["usage"]
+                settle(server.port)
+                post(server.port, "/flush_cache", {"memory_only": True})
+                if turn == 0:
+                    continue
+                details = usage[inside] if inside else usage
+                cached = details["cached_tokens" if inside else "cache_read_input_tokens"]
+                assert details[f"{tier}_tokens"] == cached > 64, usage
+                assert f"{other}_tokens" not in details
+
+
 def test_memory_beside_the_cache_is_of_the_node_that_is_named():
     status = pathlib.Path("/proc/self/status").read_text()
     node = re.search(r"Mems_allowed_list:\s*(\d+)", status)

@@ -55,6 +55,10 @@ std::string CallId(const Generation& generation, int32_t choice, int32_t call,
                    const std::string& models_own);
 
 json::object UsageJson(const Usage& usage);
+// The details of its input tokens, as responses have them too.
+json::object InputDetailsJson(const Usage& usage);
+// Those that came from tiers below the cache, if any did.
+void AddTierTokens(const Usage& usage, json::object& to);
 // The details of its output tokens, as responses have them too.
 json::object OutputDetailsJson(const Usage& usage);
 

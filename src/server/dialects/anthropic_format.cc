@@ -31,10 +31,12 @@ json::value InputOf(const AnswerBlock& block) {
 
 json::object MessagesFormat::Usage() const {
   const braid::Usage usage = generation_.usage();
-  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
-          {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", usage.cached_tokens},
-          {"output_tokens", usage.completion_tokens}};
+  json::object tokens{{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
+                      {"cache_creation_input_tokens", 0},
+                      {"cache_read_input_tokens", usage.cached_tokens},
+                      {"output_tokens", usage.completion_tokens}};
+  AddTierTokens(usage, tokens);
+  return tokens;
 }
 
 json::object MessagesFormat::Envelope() const {

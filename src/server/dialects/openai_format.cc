@@ -28,14 +28,22 @@ std::span<const TokenLogprob> OfPrompt(const ChoiceDelta& delta) {
 }  // namespace
 
 json::object UsageJson(const Usage& usage) {
-  json::object prompt{{"cached_tokens", usage.cached_tokens}};
-  if (usage.disk_tokens > 0) prompt["disk_tokens"] = usage.disk_tokens;
-  if (usage.host_tokens > 0) prompt["host_tokens"] = usage.host_tokens;
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", std::move(prompt)},
+          {"prompt_tokens_details", InputDetailsJson(usage)},
           {"completion_tokens_details", OutputDetailsJson(usage)}};
+}
+
+json::object InputDetailsJson(const Usage& usage) {
+  json::object details{{"cached_tokens", usage.cached_tokens}};
+  AddTierTokens(usage, details);
+  return details;
+}
+
+void AddTierTokens(const Usage& usage, json::object& to) {
+  if (usage.disk_tokens > 0) to["disk_tokens"] = usage.disk_tokens;
+  if (usage.host_tokens > 0) to["host_tokens"] = usage.host_tokens;
 }
 
 json::object OutputDetailsJson(const Usage& usage) {

@@ -121,12 +121,11 @@ json::object ResponsesFormat::Ended() const {
     output.push_back(Item(blocks_.blocks()[i], i, true));
   }
   const Usage usage = generation_.usage();
-  response["usage"] =
-      json::object{{"input_tokens", usage.prompt_tokens},
-                   {"input_tokens_details", json::object{{"cached_tokens", usage.cached_tokens}}},
-                   {"output_tokens", usage.completion_tokens},
-                   {"output_tokens_details", OutputDetailsJson(usage)},
-                   {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+  response["usage"] = json::object{{"input_tokens", usage.prompt_tokens},
+                                   {"input_tokens_details", InputDetailsJson(usage)},
+                                   {"output_tokens", usage.completion_tokens},
+                                   {"output_tokens_details", OutputDetailsJson(usage)},
+                                   {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
   return response;
 }
 
