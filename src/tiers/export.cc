@@ -18,6 +18,7 @@
 
 #include "base/block.h"
 #include "base/math.h"
+#include "base/system/new_file.h"
 #include "tiers/inspect.h"
 #include "tiers/part_file.h"
 
@@ -115,10 +116,8 @@ std::vector<PageKey> KeysOf(const ExportRequest& request) {
   return keys;
 }
 
-Status CopyParts(FileLayer& files, const Parts& parts, const std::string& to, int64_t at,
+Status CopyParts(FileLayer& files, const Parts& parts, const NewFile& out, int64_t at,
                  const std::function<void(double)>& progress) {
-  const OpenFile out(to, O_RDWR);
-  if (out.fd() < 0) return Failed(to);
   std::vector<std::byte> bytes;
   for (size_t i = 0; i < parts.size(); ++i) {
     const PartPlace& place = parts[i].entry.place;
@@ -128,7 +127,7 @@ Status CopyParts(FileLayer& files, const Parts& parts, const std::string& to, in
     RETURN_IF_ERROR(VerifyPart(files, in.fd(), parts[i].entry, bytes));
     bytes.resize(static_cast<size_t>(place.bytes));
     RETURN_IF_ERROR(ReadAll(files, in.fd(), bytes, place.offset));
-    RETURN_IF_ERROR(WriteAll(files, out.fd(), bytes, at));
+    RETURN_IF_ERROR(out.Write(at, bytes));
     at += place.bytes;
     progress(static_cast<double>(i + 1) / static_cast<double>(parts.size()));
   }
@@ -203,17 +202,15 @@ Result<Exported> ExportPages(const ExportRequest& request) {
   const std::string segment = SegmentHeader(*parts[0].segment->identity);
   std::memcpy(head.segment, segment.data(), segment.size());
   head.sum = SumOf(head, lines, entries);
-  {
-    const OpenFile out(request.to, O_RDWR | O_CREAT | O_TRUNC);
-    if (out.fd() < 0) return Failed(request.to);
-    RETURN_IF_ERROR(WriteAll(files, out.fd(), BytesOf(std::span(&head, 1)), 0));
-    RETURN_IF_ERROR(WriteAll(files, out.fd(), BytesOf(lines), sizeof(head)));
-    RETURN_IF_ERROR(
-        WriteAll(files, out.fd(), BytesOf(entries), int64_t{sizeof(head)} + head.lines_bytes));
+  ASSIGN_OR_RETURN(NewFile out, NewFile::Create(request.to, S_IRUSR | S_IWUSR));
+  int64_t at = 0;
+  for (const std::span<const std::byte> bytes :
+       {BytesOf(std::span(&head, 1)), BytesOf(lines), BytesOf(entries)}) {
+    RETURN_IF_ERROR(out.Write(at, bytes));
+    at += std::ssize(bytes);
   }
-  RETURN_IF_ERROR(CopyParts(files, parts, request.to,
-                            int64_t{sizeof(head)} + head.lines_bytes + head.entries_bytes,
-                            request.progress));
+  RETURN_IF_ERROR(CopyParts(files, parts, out, at, request.progress));
+  RETURN_IF_ERROR(out.Finish());
   return best;
 }
 

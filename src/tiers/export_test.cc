@@ -1,5 +1,5 @@
-// Files of `braid cache export`: for which of a directory's fingerprints they are
-// imported. Those of several ranks: rank_export_test.cc.
+// Files of `braid cache export`: whom they are readable by, and for which of a directory's
+// fingerprints they are imported. Those of several ranks: rank_export_test.cc.
 #include "tiers/export.h"
 
 #include <fcntl.h>
@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/system/file.h"
 #include "scheduler/inbox.h"
 #include "tiers/disk_tier.h"
 #include "tiers/inspect.h"
@@ -150,6 +152,38 @@ TEST_F(ExportTest, ASegmentWhoseLinesWereRemovedHasThemAgain) {
   Store(*server);
   EXPECT_TRUE(Has("pages", "time"));
   EXPECT_TRUE(Export("pages", "file"));
+}
+
+// Whoever could read a file of that name does not read the conversation.
+TEST_F(ExportTest, AFileThatWasThereIsNotReadableByOthersAfterwards) {
+  const auto is_private = [&] {
+    struct stat info;
+    return ::stat(Path("file").c_str(), &info) == 0 && (info.st_mode & 0777) == 0600;
+  };
+  Store(*Serve("pages", "time"));
+  ASSERT_TRUE(Export("pages", "file"));
+  EXPECT_TRUE(is_private());
+  for (const char* name : {"file", "file.tmp"}) {
+    std::ofstream(Path(name)) << "here before";
+    ASSERT_EQ(::chmod(Path(name).c_str(), 0644), 0);
+  }
+  std::ifstream open_before(Path("file"));
+  ASSERT_TRUE(Export("pages", "file"));
+  EXPECT_TRUE(is_private());
+  std::string text;
+  EXPECT_TRUE(std::getline(open_before, text));
+  EXPECT_EQ(text, "here before");
+}
+
+TEST_F(ExportTest, AnExportThatFailsLeavesTheFileAsItWas) {
+  Store(*Serve("pages", "time"));
+  for (const auto& at : std::filesystem::directory_iterator(Path("pages"))) {
+    if (at.path().extension() == ".pages") std::fstream(at.path()) << "damage";
+  }
+  std::ofstream(Path("file")) << "here before";
+  EXPECT_FALSE(Export("pages", "file"));
+  EXPECT_EQ(*ReadFile(Path("file"), 100), "here before");
+  EXPECT_FALSE(std::filesystem::exists(Path("file.tmp")));
 }
 
 }  // namespace

@@ -21,11 +21,12 @@ std::string TemporaryName(const std::string& path) { return path + ".tmp"; }
 
 }  // namespace
 
-Result<NewFile> NewFile::Create(const std::string& path) {
+Result<NewFile> NewFile::Create(const std::string& path, mode_t mode) {
   NewFile file;
   file.path_ = path;
   const std::string temporary = TemporaryName(path);
-  file.fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  ::unlink(temporary.c_str());  // what a killed process left would keep its mode
+  file.fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (file.fd_ < 0) return SystemError(temporary, "create");
   return file;
 }

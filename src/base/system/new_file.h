@@ -2,6 +2,8 @@
 // Write from any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -13,7 +15,8 @@ namespace braid {
 
 class NewFile {
  public:
-  static Result<NewFile> Create(const std::string& path);
+  // `mode` as for open(2), also where a file of that name is there.
+  static Result<NewFile> Create(const std::string& path, mode_t mode = 0644);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&& other) noexcept;
   ~NewFile();  // an unfinished file is removed

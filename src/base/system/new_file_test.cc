@@ -2,6 +2,7 @@
 #include "base/system/new_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -36,6 +37,22 @@ TEST(NewFile, AppearsWhenItIsFinishedWithWhatWasWrittenAnywhere) {
   const Result<std::string> content = ReadFile(path, 100);
   ASSERT_TRUE(content);
   EXPECT_EQ(*content, "abclater");
+  std::filesystem::remove_all(directory);
+}
+
+TEST(NewFile, HasItsModeWhateverWasThere) {
+  const std::string directory = MakeDirectory(), path = directory + "/a";
+  for (const std::string& name : {path, path + ".tmp"}) {
+    ASSERT_TRUE(WriteFile(name, "abc"));
+    ASSERT_EQ(::chmod(name.c_str(), 0644), 0);
+  }
+  Result<NewFile> file = NewFile::Create(path, 0600);
+  ASSERT_TRUE(file);
+  ASSERT_TRUE(file->Finish());
+  struct stat info;
+  ASSERT_EQ(::stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_EQ(info.st_size, 0);
   std::filesystem::remove_all(directory);
 }
 
