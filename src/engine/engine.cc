@@ -38,7 +38,6 @@
 #include "runtime/lock_step.h"
 #include "runtime/model_executor.h"
 #include "text/tokens/eos.h"
-#include "text/tokens/gguf_text.h"
 
 namespace braid {
 
@@ -121,16 +120,11 @@ struct Engine::State {
 
 // Tokenizer and template inside a GGUF file.
 Status Engine::State::LoadGgufText() {
-  ASSIGN_OR_RETURN(const json::object metadata, GgufTokenizerOf(options.model_dir));
-  Result<std::optional<GgufText>> text = ReadGgufText(metadata);
-  if (!text) {
-    return Error{text.error().code, options.model_dir + ": " + text.error().message,
-                 text.error().field};
-  }
-  if (!*text) return {};
-  tokenizer = std::move((*text)->tokenizer);
-  chat = std::move((*text)->chat_template);
-  eos = std::move((*text)->eos);
+  ASSIGN_OR_RETURN(std::optional<GgufText> text, GgufTextOf(options.model_dir));
+  if (!text) return {};
+  tokenizer = std::move(text->tokenizer);
+  chat = std::move(text->chat_template);
+  eos = std::move(text->eos);
   return {};
 }
 
