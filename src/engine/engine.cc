@@ -153,6 +153,8 @@ Status Engine::State::LoadText() {
   if (beside) {
     ASSIGN_OR_RETURN(eos, EosTokens(dir, tokenizer ? &*tokenizer : nullptr));
   }
+  // A file may name an id that the model cannot give; it ends no answer.
+  std::erase_if(eos, [&](TokenId id) { return id >= spec.vocabulary; });
   if (tokenizer && !eos.empty()) {
     if (options.grammar_budget) {
       ASSIGN_OR_RETURN(trial, TrialProcess::Start(PackVocabulary(*tokenizer, eos.front()),

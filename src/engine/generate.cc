@@ -70,7 +70,8 @@ Request RequestFor(const Engine& engine, std::vector<TokenId> prompt,
   sampling.temperature = greedy ? 0.0f : pick(choice.temperature, defaults.temperature, 1.0);
   sampling.top_p = pick(choice.top_p, defaults.top_p, 1.0);
   sampling.min_p = pick(choice.min_p, defaults.min_p, 0.0);
-  sampling.top_k = choice.top_k.value_or(use_defaults ? defaults.top_k.value_or(0) : 0);
+  sampling.top_k =
+      std::max(0, choice.top_k.value_or(use_defaults ? defaults.top_k.value_or(0) : 0));
   sampling.repetition_penalty = pick({}, defaults.repetition_penalty, 1.0);
   sampling.seed = choice.seed.value_or(MixBits(static_cast<uint64_t>(MonotonicUs())));
   request.stop.stop_tokens = engine.eos_tokens();

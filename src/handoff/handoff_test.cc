@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "handoff/asked/asked_request.h"
 #include "handoff/checksum.h"
 #include "handoff/message.h"
 #include "handoff/pairing.h"
 #include "handoff/parts.h"
+#include "scheduler/event_codec.h"
 
 namespace braid::handoff {
 namespace {
@@ -152,6 +154,39 @@ TEST(HandoffParts, WholeBlocksOfKeysAreFinalBeforeTheEnd) {
   EXPECT_TRUE(FinalAt(Hybrid(), {kKeys, 1}, 128));
   EXPECT_FALSE(FinalAt(Hybrid(), {kKeys, 2}, 191));
   EXPECT_FALSE(FinalAt(Hybrid(), {kState, 1}, 128));
+}
+
+TEST(HandoffRequest, IsCheckedAsAClientsIs) {
+  const SchedulerConfig config{
+      .cache = {.groups = {{"full", GroupKind::kFull, 64, 1}}, .page_bytes = 64, .pages = 9},
+      .context_tokens_max = 256,
+      .vocabulary = 100,
+      .handoff = true};
+  Request request;
+  request.prompt.assign(130, 7);
+  request.stop.stop_tokens = {2, 9};
+  const auto read = [&](int32_t begin) {
+    Ask ask{RoomId(1), RoomId(1), begin, {}};
+    AppendRecord(Event(Submit{request}), ask.request);
+    return RequestOf(ask, config);
+  };
+  const Result<Request> good = read(64);
+  ASSERT_TRUE(good.ok()) << good.error().message;
+  EXPECT_EQ(good->role, RequestRole::kPrefill);
+  EXPECT_EQ(good->prompt, request.prompt);
+  EXPECT_THAT(good->stop.stop_tokens, ::testing::IsEmpty());
+  for (const int32_t begin : {-64, 1, 130, 192}) EXPECT_FALSE(read(begin).ok()) << begin;
+  EXPECT_FALSE(RequestOf({RoomId(1), RoomId(1), 0, "no record"}, config).ok());
+  request.stop.new_tokens_min = 3;
+  EXPECT_THAT(read(0)->stop.stop_tokens, ElementsAre(2, 9));
+  request.stop.stop_tokens = {2, 1 << 30};
+  EXPECT_EQ(read(0).error().field, "stop_tokens");
+  request.stop.stop_tokens.clear();
+  request.sampling.logit_bias = {{1 << 30, 1.0f}};
+  EXPECT_EQ(read(0).error().field, "logit_bias");
+  request.sampling.logit_bias.clear();
+  request.prompt_logprobs = 0;
+  EXPECT_EQ(read(0).error().field, "prompt_logprobs");
 }
 
 }  // namespace

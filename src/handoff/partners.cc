@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "handoff/asked/asked_request.h"
 #include "handoff/checksum.h"
 #include "handoff/partners_state.h"
 #include "handoff/parts.h"
@@ -100,8 +101,7 @@ void Partners::State::Apply(PrefillRooms::Effects& effects) {
   }
 }
 
-// What a partner asks for becomes a request of this engine. It ends with its first token, which
-// the partner judges: here no token stops it.
+// What a partner asks for becomes a request of this engine.
 void Partners::State::Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects& effects) {
   ++stats.rooms;
   const auto refuse = [&](const Error& why) {
@@ -109,30 +109,18 @@ void Partners::State::Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects
     if (why.code == ErrorCode::kInvalid) return prefill.NotFit(key, why.message, effects);
     prefill.Ended(key, why.message, effects);
   };
-  std::optional<Submit> submit = EventIn<Submit>(ask.request);
-  if (!submit) return refuse({ErrorCode::kInvalid, "the request cannot be read"});
-  Request& request = submit->request;
-  const auto end = static_cast<int64_t>(request.prompt.size());
-  if (ask.begin < 0 || ask.begin >= end || ask.begin % kBlockTokens != 0) {
-    return refuse({ErrorCode::kInvalid,
-                   fmt::format("pages from token {} on of {} cannot be sent", ask.begin, end)});
-  }
-  request.id = driver->NewRequestId();
-  request.role = RequestRole::kPrefill;
-  request.stop.new_tokens_max = 2;
-  if (request.stop.new_tokens_min == 0) request.stop.stop_tokens.clear();
-  request.draft_tokens = 0;
-  request.dp_rank = -1;
+  Result<Request> asked = RequestOf(ask, driver->config());
+  if (!asked) return refuse(asked.error());
+  const RequestId id = asked->id = driver->NewRequestId();
   auto job = std::make_unique<Job>(*this, key, ask.begin);
-  job->request = request.id;
+  job->request = id;
   Job* sink = job.get();
   jobs[key] = std::move(job);
   {
     std::lock_guard lock(mutex);
-    computing[request.id] = sink;
+    computing[id] = sink;
   }
-  const RequestId id = request.id;
-  const Status status = driver->Submit(std::move(request), sink);
+  const Status status = driver->Submit(*std::move(asked), sink);
   if (status) return;
   {
     std::lock_guard lock(mutex);

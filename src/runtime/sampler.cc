@@ -2,6 +2,7 @@
 #include "runtime/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "base/rng.h"
@@ -61,13 +62,10 @@ std::span<const float> Sampler::Adjust(const Place& place, std::span<const float
   return adjusted;
 }
 
-bool Sampler::Constrain(const uint32_t* allowed, std::span<float> logits) const {
-  bool any = false;
+void Sampler::Constrain(const uint32_t* allowed, std::span<float> logits) const {
   for (size_t i = 0; i < static_cast<size_t>(sampled_vocabulary_); ++i) {
     if ((allowed[i / 32] >> (i % 32) & 1) == 0) logits[i] = kNever;
-    any = any || logits[i] != kNever;
   }
-  return any;
 }
 
 TokenId Sampler::Pick(const ops::OpContext& context, const Place& place,
@@ -81,9 +79,11 @@ TokenId Sampler::Pick(const ops::OpContext& context, const Place& place,
   for (TokenId token : slot.stop.stop_tokens) {
     if (masked) scratch.logits[static_cast<size_t>(token)] = kNever;
   }
-  if (place.allowed != nullptr && !Constrain(place.allowed, scratch.logits)) return -1;
+  if (place.allowed != nullptr) Constrain(place.allowed, scratch.logits);
   view = view.first(static_cast<size_t>(sampled_vocabulary_));
-  if (p.temperature == 0.0f) return ops::ArgMax(context, view);
+  const TokenId best = ops::ArgMax(context, view);
+  if (!std::isfinite(view[static_cast<size_t>(best)])) return -1;
+  if (p.temperature == 0.0f) return best;
   const double uniform = RandomUniform(p.seed, static_cast<uint64_t>(place.position));
   return ops::Sample(context, {p.temperature, p.top_k, p.top_p, p.min_p}, view, uniform,
                      scratch.sample);

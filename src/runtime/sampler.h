@@ -64,8 +64,8 @@ class Sampler {
   // A copy of the logits with bias, penalties and masks applied.
   std::span<const float> Adjust(const Place& place, std::span<const float> logits,
                                 Scratch& scratch);
-  // Masks the tokens that are not allowed; false if none is left.
-  bool Constrain(const uint32_t* allowed, std::span<float> logits) const;
+  // Masks the tokens that are not allowed.
+  void Constrain(const uint32_t* allowed, std::span<float> logits) const;
 
   int32_t sampled_vocabulary_;
   std::vector<Scratch> scratch_;

@@ -109,6 +109,22 @@ TEST_F(SamplerTest, OnlyAllowedTokensCome) {
   EXPECT_EQ(none.error_code, ErrorCode::kInvalid);
 }
 
+TEST_F(SamplerTest, WhereEveryTokenIsMaskedThereIsAnError) {
+  slot_.stop.stop_tokens = {0, 1, 2, 3, 4, 5};
+  slot_.stop.new_tokens_min = 1;
+  for (const float temperature : {0.0f, 1.0f}) {
+    slot_.sampling.temperature = temperature;
+    EXPECT_THAT(Choose().error, HasSubstr("no token may come next"));
+  }
+}
+
+TEST_F(SamplerTest, APenaltyThatLeavesNoFiniteLogitIsAnError) {
+  slot_.tokens = {4, 4};
+  slot_.sampling.repetition_penalty = 1e-38f;
+  slot_.sampling.temperature = 1;
+  EXPECT_THAT(Choose({0.0f, 0.0f, 0.0f, 0.0f, 1e3f, 0.0f}).error, HasSubstr("no token"));
+}
+
 TEST_F(SamplerTest, AConstraintAndTheLeastNumberOfTokensHoldTogether) {
   allowed_ = 0b010100;
   slot_.stop.stop_tokens = {4};

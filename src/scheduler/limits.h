@@ -9,7 +9,8 @@ namespace braid {
 
 // Whether the figures make a scheduler; see Scheduler::Create.
 Status CheckConfig(const SchedulerConfig& config);
-// See Scheduler::Admissible.
+// See Scheduler::Admissible. Whatever a client or another engine asked for: what passes indexes
+// nothing outside the vocabulary and makes no NaN of finite logits.
 Status CheckRequest(const SchedulerConfig& config, const Request& request);
 // Whether another engine may compute its prompt: there is a block of it, its tokens are not scored,
 // and at least one token follows the first.

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
+#include <utility>
 
 #include "scheduler/life_cycle/phase.h"
 #include "scheduler/testing/scheduler_fixture.h"
@@ -155,6 +157,70 @@ TEST(Scheduler, NamesWhatIsWrongWithARequest) {
   r.prompt[2] = 100;
   EXPECT_THAT(e.scheduler.Admissible(r).error().message,
               HasSubstr("token 2 is 100, ids go from 0 to 99"));
+}
+
+// A client's requests are checked by the API too, those of other engines only here.
+TEST(Scheduler, RefusesNumbersThatTheSamplerCannotTake) {
+  Engine e(Config(100));
+  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  using Change = void (*)(Request&);
+  const std::pair<const char*, Change> cases[] = {
+      {"temperature", [](Request& r) { r.sampling.temperature = -1; }},
+      {"temperature", [](Request& r) { r.sampling.temperature = kNan; }},
+      {"temperature", [](Request& r) { r.sampling.temperature = kInfinity; }},
+      {"temperature", [](Request& r) { r.sampling.temperature = 1e-40f; }},
+      {"top_k", [](Request& r) { r.sampling.top_k = -1; }},
+      {"top_p", [](Request& r) { r.sampling.top_p = 0; }},
+      {"top_p", [](Request& r) { r.sampling.top_p = kNan; }},
+      {"min_p", [](Request& r) { r.sampling.min_p = 1.5f; }},
+      {"min_p", [](Request& r) { r.sampling.min_p = kNan; }},
+      {"repetition_penalty", [](Request& r) { r.sampling.repetition_penalty = 0; }},
+      {"repetition_penalty", [](Request& r) { r.sampling.repetition_penalty = kInfinity; }},
+      {"presence_penalty", [](Request& r) { r.sampling.presence_penalty = kNan; }},
+      {"frequency_penalty", [](Request& r) { r.sampling.frequency_penalty = -kInfinity; }},
+      {"logit_bias", [](Request& r) { r.sampling.logit_bias = {{100, 1.0f}}; }},
+      {"logit_bias", [](Request& r) { r.sampling.logit_bias = {{-1, 1.0f}}; }},
+      {"logit_bias", [](Request& r) { r.sampling.logit_bias = {{1, kNan}}; }},
+      {"logit_bias", [](Request& r) { r.sampling.logit_bias.assign(101, {1, 1.0f}); }},
+      {"stop_tokens", [](Request& r) { r.stop.stop_tokens = {5, 100}; }},
+      {"stop_tokens", [](Request& r) { r.stop.stop_tokens = {-1, 5}; }},
+      {"stop_tokens", [](Request& r) { r.stop.stop_tokens = {5, 5}; }},
+      {"min_tokens", [](Request& r) { r.stop.new_tokens_min = -1; }},
+      {"logprobs", [](Request& r) { r.logprobs = -2; }},
+      {"logprobs", [](Request& r) { r.logprobs = 1 << 20; }},
+      {"prompt_logprobs", [](Request& r) { r.prompt_logprobs = 1 << 20; }},
+      {"draft_tokens", [](Request& r) { r.draft_tokens = -2; }},
+      {"priority", [](Request& r) { r.priority = std::numeric_limits<int32_t>::min(); }},
+      {"grammar_after", [](Request& r) { r.grammar_after = 100; }},
+      {"thinking_budget", [](Request& r) { r.thinking.tokens_max = -2; }},
+      {"the token that opens a thought", [](Request& r) { r.thinking.open = 100; }},
+      {"the token that closes a thought", [](Request& r) { r.thinking.close = 100; }},
+      {"the token that closes a thought", [](Request& r) { r.thinking.tokens_max = 5; }},
+  };
+  int32_t at = 0;
+  for (const auto& [field, change] : cases) {
+    Request r = MakeRequest(1, 3, 1);
+    change(r);
+    const Status status = e.scheduler.Admissible(r);
+    ASSERT_FALSE(status.ok()) << "case " << at << ", " << field;
+    EXPECT_EQ(status.error().field, field) << "case " << at;
+    ++at;
+  }
+  Request r = MakeRequest(1, 3, 1);
+  r.sampling = {.temperature = 100,
+                .top_k = 1000,
+                .top_p = 0.01f,
+                .min_p = 1,
+                .repetition_penalty = 0.1f,
+                .presence_penalty = -2,
+                .frequency_penalty = 2,
+                .logit_bias = {{0, -100.0f}, {99, 100.0f}}};
+  r.stop.stop_tokens = {0, 99};
+  r.logprobs = r.prompt_logprobs = 20;
+  r.grammar_after = 99;
+  r.thinking = {.tokens_max = 0, .open = 99, .close = 99};
+  EXPECT_TRUE(e.scheduler.Admissible(r).ok());
 }
 
 TEST(Scheduler, C5_74_TheSecondWaitsUntilTheFirstHasEnded) {

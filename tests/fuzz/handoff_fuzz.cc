@@ -1,15 +1,78 @@
 // A message of another engine. What is accepted is written again as it was, and what it says does
-// nothing worse than to be ignored: two rooms stay sound whatever comes.
+// nothing worse than to be ignored: two rooms stay sound whatever comes, and a token can be chosen
+// for every request that passes the checks.
+#include <cmath>
+#include <cstring>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
+#include "base/rng.h"
+#include "handoff/asked/asked_request.h"
 #include "handoff/rooms/decode_rooms.h"
 #include "handoff/rooms/prefill_rooms.h"
+#include "ops/testing/test_context.h"
+#include "runtime/sampler.h"
 
 namespace braid::handoff {
 namespace {
 
 constexpr SessionId kSession{1};
+
+constexpr int32_t kVocabulary = 100;
+
+// The first token after the prompt, by the sampler that has no checks of its own.
+void Choose(const Request& request) {
+  static ops::TestContext test(Isa::kBase);
+  static Sampler sampler(kVocabulary, 0, 1);
+  Slot slot{.sampling = request.sampling,
+            .stop = request.stop,
+            .logprobs = request.logprobs,
+            .prompt_count = static_cast<int32_t>(request.prompt.size()),
+            .grammar = {},
+            .thinking = request.thinking,
+            .tokens = request.prompt,
+            .blocks = {}};
+  std::vector<float> logits(kVocabulary);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = 9 * std::sin(static_cast<float>(i));
+  Choice choice;
+  sampler.Choose(
+      test.context,
+      {.slot = slot, .position = slot.length(), .forced = slot.ForcedToken(slot.length())}, logits,
+      choice);
+  CHECK(choice.error.empty() == (choice.token >= 0), "a token or an error");
+  CHECK(choice.token < kVocabulary);
+}
+
+// The same with the checksum that belongs to it, which no fuzzer would find.
+std::string RecordOf(std::string_view payload) {
+  constexpr uint8_t kSubmit = 2;
+  std::string record(1, static_cast<char>(kSubmit));
+  size_t size = payload.size();
+  for (; size >= 0x80; size >>= 7) record.push_back(static_cast<char>(size | 0x80));
+  record.push_back(static_cast<char>(size));
+  record += payload;
+  uint64_t sum = kSubmit + payload.size();
+  for (size_t i = 0; i < payload.size(); i += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, payload.data() + i, std::min<size_t>(8, payload.size() - i));
+    sum = MixBits(sum + 0x9e3779b97f4a7c15ull + word);
+  }
+  const auto checksum = static_cast<uint32_t>(sum ^ (sum >> 32));
+  record.append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
+  return record;
+}
+
+void Compute(Ask ask) {
+  static const SchedulerConfig config{
+      .cache = {.groups = {{"full", GroupKind::kFull, 64, 1}}, .page_bytes = 64, .pages = 9},
+      .context_tokens_max = 256,
+      .vocabulary = kVocabulary,
+      .handoff = true};
+  if (const auto request = RequestOf(ask, config)) Choose(*request);
+  ask.request = RecordOf(ask.request);
+  if (const auto request = RequestOf(ask, config)) Choose(*request);
+}
 
 // The messages of the input, each behind its length.
 void Talk(std::string_view input) {
@@ -48,7 +111,10 @@ void Talk(std::string_view input) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace braid::handoff;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
-  if (const auto message = Decode(input)) CHECK(Encode(*message) == input);
+  if (const auto message = Decode(input)) {
+    CHECK(Encode(*message) == input);
+    if (const auto* ask = std::get_if<Ask>(&message->body)) Compute(*ask);
+  }
   Talk(input);
   return 0;
 }
