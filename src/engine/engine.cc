@@ -86,7 +86,6 @@ struct Engine::State {
   std::thread thread;
 
   Status LoadText();
-  Status LoadGgufText();
   Status ChooseDrafts();
   int64_t move_bytes = 0;      // beside the cache
   int64_t DraftBytes() const;  // at most, beside the cache
@@ -118,23 +117,18 @@ struct Engine::State {
   void WriteTrace() const;
 };
 
-// Tokenizer and template inside a GGUF file.
-Status Engine::State::LoadGgufText() {
-  ASSIGN_OR_RETURN(std::optional<GgufText> text, GgufTextOf(options.model_dir));
-  if (!text) return {};
-  tokenizer = std::move(text->tokenizer);
-  chat = std::move(text->chat_template);
-  eos = std::move(text->eos);
-  return {};
-}
-
 Status Engine::State::LoadText() {
   std::string dir = options.model_dir;
-  RETURN_IF_ERROR(LoadGgufText());
+  ASSIGN_OR_RETURN(std::optional<GgufText> inside, GgufTextOf(dir));
+  if (inside) {
+    tokenizer = std::move(inside->tokenizer);
+    chat = std::move(inside->chat_template);
+    eos = std::move(inside->eos);
+  }
   if (!IsDirectory(dir)) {
     dir = std::filesystem::absolute(dir).parent_path().string();
   }
-  const bool beside = !tokenizer;
+  const bool beside = !inside;
   if (beside && Tokenizer::IsIn(dir)) {
     ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(dir));
   }
