@@ -104,7 +104,10 @@ struct Engine::State {
                                             ExpertRecorder* recorder);
   LogStart SharedStart() const { return StartOfRun(limits, spec, options, machine, experts_at); }
   FingerprintParts fingerprint_parts() const {
-    return {spec, *checkpoint, machine, memory.geometry, formats, options.mla, device.PagesText()};
+    FingerprintParts parts{spec,    *checkpoint, machine,           memory.geometry,
+                           formats, options.mla, device.PagesText()};
+    parts.tokens = TokensDigest(tokenizer, eos);
+    return parts;
   }
   void StartFollowers();
   Status Prepare(const std::function<void(std::string)>& stage);

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -19,6 +20,7 @@
 #include "model/loading/load_weights.h"
 #include "model/loading/weight_binding.h"
 #include "parallel/page_layout.h"
+#include "text/grammar/grammar.h"
 
 namespace braid {
 namespace {
@@ -119,6 +121,8 @@ struct Lines {
   std::string text;
 };
 
+constexpr const char* kTokenizerLine = "the tokenizer";
+
 Status CheckPartners(const EngineOptions& options) {
   const auto bad = [](const char* message) { return Error{ErrorCode::kInvalid, message, "role"}; };
   if (options.mesh.dp > 1) {
@@ -137,10 +141,21 @@ Status CheckPartners(const EngineOptions& options) {
 
 }  // namespace
 
+std::string TokensDigest(const std::optional<Tokenizer>& tokenizer,
+                         const std::vector<TokenId>& eos) {
+  if (!tokenizer) return "none";
+  Digest digest;
+  digest.Add(PackVocabulary(*tokenizer, eos.empty() ? TokenId{-1} : eos.front()));
+  return digest.Text();
+}
+
 Status DescribeTo(EngineOptions& options, const FingerprintParts& parts) {
   RETURN_IF_ERROR(CheckPartners(options));
   handoff::PartnerOptions& partners = *options.partners;
-  ASSIGN_OR_RETURN(partners.fingerprint, WholeFingerprintOf(options, parts));
+  Lines line;
+  ASSIGN_OR_RETURN(line.text, WholeFingerprintOf(options, parts));
+  line(kTokenizerLine, parts.tokens);
+  partners.fingerprint = std::move(line.text);
   if (options.mesh.tp > 1) {
     partners.layout = PageLayoutOf(parts.spec, options.mesh, parts.machine.kv_dtype);
   }
@@ -165,6 +180,7 @@ std::string ModelLinesOf(const FingerprintParts& parts) {
   Lines line;
   line("the architecture", parts.spec.architecture);
   line("the vocabulary", fmt::format("{} tokens", parts.spec.vocabulary));
+  line(kTokenizerLine, parts.tokens);
   line("config.json", ConfigDigest(parts.checkpoint));
   line("the weights' digest", WeightsDigest(parts.checkpoint));
   line("--weights", fmt::format("{}", fmt::join(formats, ", ")));

@@ -3,13 +3,16 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/geometry.h"
 #include "engine/engine_options.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/spec.h"
+#include "text/tokens/tokenizer.h"
 
 namespace braid {
 
@@ -25,7 +28,13 @@ struct FingerprintParts {
   const std::map<std::string_view, int64_t>& weights;  // bytes of each format in memory
   const std::string& mla;
   std::string device = {};  // EngineDevice::PagesText
+  std::string tokens = {};  // TokensDigest
 };
+
+// Of the texts of all tokens and the one that ends an answer: what a grammar allows depends on
+// them. "none" without a tokenizer.
+std::string TokensDigest(const std::optional<Tokenizer>& tokenizer,
+                         const std::vector<TokenId>& eos);
 
 // Lines of "name: value". Weights are told apart by names, shapes and samples of every tensor.
 std::string FingerprintOf(const FingerprintParts& parts);
@@ -41,9 +50,10 @@ Result<std::string> WholeFingerprintOf(const EngineOptions& options, const Finge
 // a file that is changed in place is another one even where no sample shows it.
 Result<std::string> FilesLine(const Checkpoint& checkpoint);
 
-// Fills in what partners must know of this engine: its fingerprint and, with several ranks, where
-// their pages lie in those of one rank, which is the form that all partners exchange. An error if
-// the options do not go together with partners.
+// Fills in what partners must know of this engine: its fingerprint, with the tokenizer, which
+// decides about constrained first tokens; and, with several ranks, where their pages lie in those
+// of one rank, which is the form that all partners exchange. An error if the options do not go
+// together with partners.
 Status DescribeTo(EngineOptions& options, const FingerprintParts& parts);
 
 }  // namespace braid

@@ -5,12 +5,14 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -96,6 +98,30 @@ TEST(Fingerprint, GgufFilesThatDifferInOneKeyOfTheModelDiffer) {
   }
   directory.Write("model.gguf", file);
   EXPECT_EQ(LinesOf(directory.path() + "/model.gguf"), before);
+}
+
+TEST(Fingerprint, TellsTokenizersOfTheSameSizeApart) {
+  const std::string tiny = BRAID_SOURCE_DIR "/models/braid-tiny";
+  const std::string directory = ::testing::TempDir() + "tokens" + std::to_string(::getpid());
+  std::filesystem::create_directory(directory);
+  std::stringstream text;
+  text << std::ifstream(tiny + "/tokenizer.json").rdbuf();
+  std::string changed = text.str();
+  const auto swap = [&](const std::string& a, const std::string& b) {
+    const size_t at = changed.find(a);
+    ASSERT_NE(at, std::string::npos);
+    changed.replace(at, a.size(), b);
+  };
+  swap("<|im_start|>", "<|im_begin|>");
+  std::ofstream(directory + "/tokenizer.json") << changed;
+  const std::optional<Tokenizer> one = *Tokenizer::Load(tiny), other = *Tokenizer::Load(directory);
+  ASSERT_EQ(one->vocabulary_size(), other->vocabulary_size());
+  const std::string digest = TokensDigest(one, {5});
+  EXPECT_EQ(TokensDigest(*Tokenizer::Load(tiny), {5}), digest);
+  EXPECT_THAT(TokensDigest(other, {5}), Ne(digest));
+  EXPECT_THAT(TokensDigest(one, {6}), Ne(digest));
+  EXPECT_THAT(TokensDigest({}, {5}), Ne(digest));
+  std::filesystem::remove_all(directory);
 }
 
 TEST(Fingerprint, AFileOfWeightsThatIsChangedInPlaceIsAnother) {
