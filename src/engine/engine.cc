@@ -27,6 +27,7 @@
 #include "engine/engine_ranks.h"
 #include "engine/engine_tier.h"
 #include "engine/gguf_tokenizer.h"
+#include "engine/partners/partner_grammars.h"
 #include "handoff/handoff_executor.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/families/families.h"
@@ -63,6 +64,7 @@ struct Engine::State {
   std::unique_ptr<GrammarLibrary> grammars;     // used by the executor
   std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ExpertRecorder> experts;      // used by the executor; null: the model has none
+  std::unique_ptr<PartnerGrammars> asked_for;   // used by the partners; null: none ask
   std::unique_ptr<handoff::Partners> partners;  // used by the executor; null: there are none
   std::unique_ptr<kv::Publisher> kv_events;     // used by the driver; null: there is none
   EngineDevice device;                          // of the executor
@@ -318,6 +320,7 @@ Status Engine::State::SetLimits() {
 
 Status Engine::State::FindPartners() {
   RETURN_IF_ERROR(DescribeTo(options, fingerprint_parts()));
+  asked_for = GrammarsFor(*options.partners, grammars.get());
   ASSIGN_OR_RETURN(partners, handoff::Partners::Create(*options.partners));
   return {};
 }

@@ -83,7 +83,7 @@ void Partners::State::Tick(int64_t now_us) {
 
 void Partners::State::Apply(PrefillRooms::Effects& effects) {
   for (auto& [session, body] : effects.send) Tell(session, std::move(body));
-  for (const RoomKey& key : effects.abort) driver->Abort(jobs.at(key)->request);
+  for (const RoomKey& key : effects.abort) GiveUp(key);
   for (const auto& [key, error] : effects.release) {
     const auto at = jobs.find(key);
     ++(error.empty() ? stats.done : stats.failed);
@@ -101,33 +101,76 @@ void Partners::State::Apply(PrefillRooms::Effects& effects) {
   }
 }
 
-// What a partner asks for becomes a request of this engine.
+// What a partner asks for becomes a request of this engine. A grammar that is compiled within a
+// step would hold up everybody's prompts, so that comes first.
 void Partners::State::Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects& effects) {
   ++stats.rooms;
-  const auto refuse = [&](const Error& why) {
-    ++stats.failed;
-    if (why.code == ErrorCode::kInvalid) return prefill.NotFit(key, why.message, effects);
-    prefill.Ended(key, why.message, effects);
-  };
   Result<Request> asked = RequestOf(ask, driver->config());
-  if (!asked) return refuse(asked.error());
-  const RequestId id = asked->id = driver->NewRequestId();
+  if (!asked) return Refuse(key, asked.error(), effects);
+  asked->id = driver->NewRequestId();
   auto job = std::make_unique<Job>(*this, key, ask.begin);
-  job->request = id;
-  Job* sink = job.get();
+  job->request = asked->id;
+  if (options.grammars != nullptr && !asked->grammar.empty()) {
+    const std::string& tenant = asked->tenant;
+    const std::string whose =
+        tenant.empty() ? fmt::format("session {}", key.session.value) : "tenant " + tenant;
+    auto place = options.grammars->Enter(whose, asked->grammar, [this, key] {
+      Command([this, key] {
+        PrefillRooms::Effects more;
+        Proceed(key, more);
+        Apply(more);
+      });
+    });
+    if (!place) return Refuse(key, place.error(), effects);
+    job->grammar = *std::move(place);
+  }
+  job->asked = *std::move(asked);
   jobs[key] = std::move(job);
+  Proceed(key, effects);
+}
+
+void Partners::State::Proceed(RoomKey key, PrefillRooms::Effects& effects) {
+  const auto at = jobs.find(key);
+  if (at == jobs.end() || !at->second->asked) return;
+  Job& job = *at->second;
+  std::optional<Status> status = job.grammar == nullptr ? Status() : job.grammar->Outcome();
+  if (!status) return;
+  if (*status) status = Submit(job);
+  if (*status) return;
+  const Error why = status->error();
+  jobs.erase(at);
+  Refuse(key, why, effects);
+}
+
+void Partners::State::Refuse(RoomKey key, const Error& why, PrefillRooms::Effects& effects) {
+  ++stats.failed;
+  if (why.code == ErrorCode::kInvalid) return prefill.NotFit(key, why.message, effects);
+  prefill.Ended(key, why.message, effects);
+}
+
+Status Partners::State::Submit(Job& job) {
   {
     std::lock_guard lock(mutex);
-    computing[id] = sink;
+    computing[job.request] = &job;
   }
-  const Status status = driver->Submit(*std::move(asked), sink);
-  if (status) return;
-  {
+  Request request = *std::exchange(job.asked, std::nullopt);
+  const Status status = driver->Submit(std::move(request), &job);
+  if (!status) {
     std::lock_guard lock(mutex);
-    computing.erase(id);
+    computing.erase(job.request);
   }
-  jobs.erase(key);
-  refuse(status.error());
+  return status;
+}
+
+// Nobody wants its pages any more.
+void Partners::State::GiveUp(RoomKey key) {
+  const auto at = jobs.find(key);
+  if (!at->second->asked) return driver->Abort(at->second->request);
+  jobs.erase(at);
+  ++stats.failed;
+  PrefillRooms::Effects effects;
+  prefill.Ended(key, "its grammar was not compiled yet", effects);
+  Apply(effects);
 }
 
 // The engine's request has ended: with its pages handed over, or without. They may still be read,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cache/page_runs.h"
+#include "handoff/asked/grammar_gate.h"
 #include "handoff/pages/staging.h"
 #include "handoff/pairing.h"
 #include "handoff/rooms/decode_rooms.h"
@@ -38,6 +39,8 @@ struct PartnerOptions {
   PrefillLimits prefill;
   int64_t flight_bytes = Transport::kFlightBytes;  // to one partner at once; a part may exceed it
   int64_t staging_bytes = kStagingBytes;  // for copies of pages that lie apart; or two blocks
+  // prefill: null: no request has a grammar that must be compiled; it outlives the partners
+  GrammarGate* grammars = nullptr;
   // What carries messages and pages; tests have one of their own.
   std::function<Result<std::unique_ptr<Transport>>(Transport::Owner&)> transport =
       &Transport::Create;

@@ -85,6 +85,8 @@ struct Partners::State final : Transport::Owner {
     TokenId token = -1;
     TokenLogprob logprob;
     // The partners' thread.
+    std::optional<Request> asked;                 // which the driver does not know yet
+    std::unique_ptr<GrammarGate::Place> grammar;  // null: it has none
     std::set<PartKey> sent;
     std::deque<std::pair<PartKey, Page>> rest;  // of the pages that were handed over
     MoveId move;
@@ -194,6 +196,11 @@ struct Partners::State final : Transport::Owner {
   void Apply(DecodeRooms::Effects& effects);
   void Apply(PrefillRooms::Effects& effects);
   void Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects& effects);
+  // To the driver, once its grammar is compiled.
+  void Proceed(RoomKey key, PrefillRooms::Effects& effects);
+  Status Submit(Job& job);
+  void GiveUp(RoomKey key);
+  void Refuse(RoomKey key, const Error& why, PrefillRooms::Effects& effects);
 
   // Pages that come.
   void Receive(const PageMove& move, std::string request, EventSink& events);

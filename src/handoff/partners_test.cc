@@ -2,6 +2,7 @@
 // plays.
 #include "handoff/partners.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -14,6 +15,7 @@
 
 #include "base/clock.h"
 #include "handoff/pairing.h"
+#include "scheduler/event_codec.h"
 #include "scheduler/scheduler.h"
 
 namespace braid::handoff {
@@ -40,8 +42,8 @@ struct Network {
   void Accept(int64_t id) {
     Post([id](Transport::Owner& owner) { owner.OnAccepted(ConnectionId(id)); });
   }
-  void Say(int64_t id, Body body) {
-    Post([id, bytes = Encode({SessionId(0), std::move(body)})](Transport::Owner& owner) {
+  void Say(int64_t id, Body body, SessionId session = SessionId(0)) {
+    Post([id, bytes = Encode({session, std::move(body)})](Transport::Owner& owner) {
       owner.OnMessage(ConnectionId(id), bytes);
     });
   }
@@ -99,6 +101,61 @@ class PlayedTransport final : public Transport {
   Owner& owner_;
 };
 
+// What waits to be compiled, until the test has an answer.
+class PlayedGate final : public GrammarGate {
+ public:
+  Result<std::unique_ptr<Place>> Enter(const std::string& key, const std::string& grammar,
+                                       std::function<void()> wake) override {
+    std::lock_guard lock(mutex_);
+    if (grammar == "too many") return Error{ErrorCode::kUnavailable, "no place is left"};
+    entries_.push_back({.key = key, .wake = std::move(wake)});
+    return std::unique_ptr<Place>(std::make_unique<PlayedPlace>(*this, entries_.size() - 1));
+  }
+  void Answer(size_t i, const Status& status) {
+    std::unique_lock lock(mutex_);
+    entries_[i].outcome = status;
+    const std::function<void()> wake = entries_[i].wake;
+    lock.unlock();
+    wake();
+  }
+  std::vector<std::string> keys() {
+    std::lock_guard lock(mutex_);
+    std::vector<std::string> keys;
+    for (const Entry& entry : entries_) keys.push_back(entry.key);
+    return keys;
+  }
+  bool left(size_t i) {
+    std::lock_guard lock(mutex_);
+    return entries_[i].left;
+  }
+
+ private:
+  struct Entry {
+    std::string key;
+    std::function<void()> wake;
+    std::optional<Status> outcome = {};
+    bool left = false;
+  };
+  class PlayedPlace final : public Place {
+   public:
+    PlayedPlace(PlayedGate& gate, size_t i) : gate_(gate), i_(i) {}
+    ~PlayedPlace() override {
+      std::lock_guard lock(gate_.mutex_);
+      gate_.entries_[i_].left = true;
+    }
+    std::optional<Status> Outcome() override {
+      std::lock_guard lock(gate_.mutex_);
+      return gate_.entries_[i_].outcome;
+    }
+
+   private:
+    PlayedGate& gate_;
+    const size_t i_;
+  };
+  std::mutex mutex_;
+  std::deque<Entry> entries_;
+};
+
 struct Idle final : Executor {
   void Launch(Plan, EventSink&) override {}
 };
@@ -108,6 +165,7 @@ class PartnersTest : public ::testing::Test {
   void Start(Side side) {
     PartnerOptions options{.side = side, .listen = {}, .key = "xyzzy", .fingerprint = "a: b\n"};
     if (side == Side::kDecode) options.prefills = {{"prefill", 7000}};
+    if (side == Side::kPrefill) options.grammars = &gate_;
     options.transport = [this](Transport::Owner& owner) -> Result<std::unique_ptr<Transport>> {
       return std::unique_ptr<Transport>(std::make_unique<PlayedTransport>(network_, owner));
     };
@@ -124,15 +182,47 @@ class PartnersTest : public ::testing::Test {
     nonces.prefill = network_.Look(
         [&](Network& n) { return std::get<Hello>(n.sent[connection][0].body).nonce; });
     network_.Say(id, Hello{kProtocolVersion, "", "", Prove("xyzzy", Side::kDecode, nonces)});
+    session_ = SessionOf(nonces);
+  }
+  void Ask(int64_t room, const std::string& grammar, const std::string& tenant = {}) {
+    Request request;
+    request.prompt.assign(70, 7);
+    request.grammar = grammar;
+    request.tenant = tenant;
+    handoff::Ask ask{RoomId(room), RoomId(1), 0, {}};
+    AppendRecord(Event(Submit{std::move(request)}), ask.request);
+    network_.Say(1, std::move(ask), session_);
+  }
+  // Requests that the engine has.
+  int32_t Computed() {
+    driver_.Turn();
+    const SchedulerStats stats = driver_.scheduler().stats();
+    return stats.running + stats.waiting;
+  }
+  bool Refused(const std::string& why) {
+    return network_.Until([&](Network& n) {
+      for (const Message& message : n.sent[ConnectionId(1)]) {
+        const auto* refusal = std::get_if<Refusal>(&message.body);
+        if (refusal != nullptr && refusal->reason == why) return true;
+      }
+      return false;
+    });
+  }
+  template <class F>
+  bool Until(F holds) {
+    return network_.Until([&](Network&) { return holds(); });
   }
 
   Network network_;
+  PlayedGate gate_;
+  SessionId session_;
   Idle idle_;
   Driver driver_{
       *Scheduler::Create(
           {.cache = {.groups = {{"full", GroupKind::kFull, 64, 1}}, .page_bytes = 64, .pages = 9},
            .context_tokens_max = 256,
-           .vocabulary = 100}),
+           .vocabulary = 100,
+           .handoff = true}),
       idle_,
       {}};
   std::unique_ptr<Partners> partners_;
@@ -145,6 +235,49 @@ TEST_F(PartnersTest, OneThatProvesTheKeyIsTrusted) {
   Pair(2);
   ASSERT_TRUE(network_.Until([](Network& n) { return !n.trusted.empty(); }));
   EXPECT_THAT(network_.Look([](Network& n) { return n.trusted; }), ElementsAre(ConnectionId(2)));
+}
+
+TEST_F(PartnersTest, AGrammarIsCompiledBeforeItsPromptIsComputed) {
+  Start(Side::kPrefill);
+  Pair(1);
+  Ask(1, "slow", "ann");
+  Ask(2, "slow");
+  Ask(3, "");  // does not wait for the others
+  ASSERT_TRUE(Until([&] { return Computed() == 1; }));
+  EXPECT_THAT(gate_.keys(), ElementsAre("tenant ann", fmt::format("session {}", session_.value)));
+  gate_.Answer(0, {});
+  ASSERT_TRUE(Until([&] { return Computed() == 2; }));
+  EXPECT_FALSE(gate_.left(0)) << "it is kept until the prompt is computed";
+  network_.Say(1, Cancel{RoomId(1)}, session_);
+  ASSERT_TRUE(Until([&] { return Computed() == 1; }));
+  EXPECT_TRUE(Until([&] { return gate_.left(0); }));
+  EXPECT_FALSE(gate_.left(1));
+}
+
+TEST_F(PartnersTest, ARoomThatEndsWaitsForNoGrammar) {
+  Start(Side::kPrefill);
+  Pair(1);
+  Ask(1, "slow");
+  Ask(2, "slow");
+  ASSERT_TRUE(Until([&] { return gate_.keys().size() == 2; }));
+  network_.Say(1, Cancel{RoomId(1)}, session_);
+  ASSERT_TRUE(Until([&] { return gate_.left(0); }));
+  EXPECT_FALSE(gate_.left(1));
+  network_.Post([](Transport::Owner& owner) { owner.OnLost(ConnectionId(1), "gone"); });
+  ASSERT_TRUE(Until([&] { return gate_.left(1); }));
+  EXPECT_EQ(Computed(), 0);
+}
+
+TEST_F(PartnersTest, AGrammarThatCannotBeUsedIsRefused) {
+  Start(Side::kPrefill);
+  Pair(1);
+  Ask(1, "slow");
+  ASSERT_TRUE(Until([&] { return gate_.keys().size() == 1; }));
+  gate_.Answer(0, Error{ErrorCode::kExhausted, "over its budget"});
+  EXPECT_TRUE(Refused("over its budget"));
+  Ask(2, "too many");
+  EXPECT_TRUE(Refused("no place is left"));
+  EXPECT_EQ(Computed(), 0);
 }
 
 TEST_F(PartnersTest, OneThatIsRefusedIsToldOnceAndClosed) {

@@ -7,9 +7,9 @@
 #include "base/check.h"
 #include "server/api/fields.h"
 #include "server/api/limits.h"
-#include "server/serving/compile_queue.h"
 #include "text/answer/tool_call.h"
 #include "text/chat/chat_template.h"
+#include "text/grammar/compile_queue.h"
 #include "text/grammar/grammar_library.h"
 #include "text/grammar/schema_limits.h"
 
@@ -24,7 +24,7 @@ constexpr std::string_view kFields = "server/api/api_request.cc";
 constexpr std::string_view kPrepare = "server/serving/prepare.cc";
 constexpr std::string_view kGrammar = "text/grammar";
 constexpr std::string_view kStore = "server/serving/response_store.cc";
-constexpr std::string_view kQueue = "server/serving/compile_queue.cc";
+constexpr std::string_view kQueue = "text/grammar/compile_queue.cc";
 constexpr std::string_view kGenerate = "server/routes/generate.cc";
 constexpr std::string_view kGeneration = "server/serving/generation.cc";
 constexpr std::string_view kScheduler = "scheduler";

@@ -14,10 +14,10 @@
 #include "server/metrics.h"
 #include "server/server.h"
 #include "server/serving/active_requests.h"
-#include "server/serving/compile_queue.h"
 #include "server/serving/drain_rate.h"
 #include "server/serving/mailbox.h"
 #include "server/serving/response_store.h"
+#include "text/grammar/compile_queue.h"
 
 namespace braid {
 

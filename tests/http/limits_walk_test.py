@@ -67,10 +67,10 @@ ELSEWHERE = {
     "requests_per_key":
         "../cli/keys_test.py::test_a_key_has_so_many_requests_at_once",
     "tool_call_header_bytes": "../../src/text/answer/answer_parser_test.cc",
-    "concurrent_compilations": "../../src/server/serving/compile_queue_test.cc",
-    "concurrent_compilations_per_key": "../../src/server/serving/compile_queue_test.cc",
-    "waiting_compilations": "../../src/server/serving/compile_queue_test.cc",
-    "waiting_compilations_per_key": "../../src/server/serving/compile_queue_test.cc",
+    "concurrent_compilations": "../../src/text/grammar/compile_queue_test.cc",
+    "concurrent_compilations_per_key": "../../src/text/grammar/compile_queue_test.cc",
+    "waiting_compilations": "../../src/text/grammar/compile_queue_test.cc",
+    "waiting_compilations_per_key": "../../src/text/grammar/compile_queue_test.cc",
     "compile_cpu_ms":
         "../cli/grammar_bombs_test.py::test_what_is_over_its_budget_is_told_which_limit",
     "compile_memory_bytes":

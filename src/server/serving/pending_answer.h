@@ -5,8 +5,8 @@
 #include <functional>
 #include <optional>
 
-#include "server/serving/compile_queue.h"
 #include "server/serving/generation.h"
+#include "text/grammar/compile_queue.h"
 
 namespace braid {
 

@@ -30,7 +30,7 @@ namespace {
 
 constexpr int kChildNice = 10;
 constexpr int kMasksTried = 8;
-// Less than the threads have that compile what passed (server/serving/compile_queue.cc).
+// Less than the threads have that compile what passed (compile_queue.cc).
 constexpr rlim_t kStackBytesMax = rlim_t{8} << 20;
 
 struct Running {

@@ -9,14 +9,15 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "server/http/types.h"
 #include "text/grammar/grammar_library.h"
 
 namespace braid {
@@ -54,14 +55,15 @@ class CompileQueue {
     int64_t id_;
   };
 
-  // `wake` is called when the result is known. kExhausted: the key has used all its places;
+  // `wake` is called when the result is known, unless the ticket is destroyed by then; it must not
+  // call the queue. kExhausted: the key has used all its places;
   // kUnavailable: the queue is full.
-  Result<Ticket> Enter(const std::string& key, std::string grammar, Wake wake);
+  Result<Ticket> Enter(const std::string& key, std::string grammar, std::function<void()> wake);
 
  private:
   struct Job {
     std::string key, grammar;
-    Wake wake;
+    std::function<void()> wake;
     std::atomic<bool> cancelled{false};
     bool running = false;
     bool left = false;  // the ticket is destroyed

@@ -1,5 +1,5 @@
 // Turns, shares and places of the queue, with a trial that waits until the test lets it go on.
-#include "server/serving/compile_queue.h"
+#include "text/grammar/compile_queue.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Round robin over the keys in alphabetical order.
-#include "server/serving/compile_queue.h"
+#include "text/grammar/compile_queue.h"
 
 #include <fmt/core.h>
 
@@ -45,7 +45,7 @@ void* CompileQueue::RunThread(void* queue) {
 }
 
 Result<CompileQueue::Ticket> CompileQueue::Enter(const std::string& key, std::string grammar,
-                                                 Wake wake) {
+                                                 std::function<void()> wake) {
   std::lock_guard lock(mutex_);
   if (waiting_ >= limits_.waiting) {
     return Error{ErrorCode::kUnavailable,
