@@ -103,12 +103,13 @@ PieceHeader Rebalance::Describe(const MovePiece& piece) const {
 }
 
 bool Rebalance::Receive(const PieceHeader& header, uint64_t checksum) {
-  if (!moving() || header.attempt != attempt_) return false;  // of a round that is over
+  if (!moving()) return false;
   if (header.checksum != checksum) {
     Fail(fmt::format("a piece for slot {} of layer {} arrived with a wrong checksum", header.slot,
                      header.layer));
     return false;
   }
+  if (header.attempt != attempt_) return false;  // of a round that is over
   const auto piece = std::ranges::find_if(expected_, [&](const MovePiece& p) {
     return p.layer == header.layer && p.slot == header.slot && p.begin == header.begin &&
            p.end == header.end;

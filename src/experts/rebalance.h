@@ -28,6 +28,7 @@ struct PieceHeader {
   int32_t expert = 0;  // that the sender's slot holds
   int64_t begin = 0, end = 0;
   uint64_t checksum = 0;
+  bool operator==(const PieceHeader&) const = default;
 };
 // Of the header's other fields and of the bytes.
 uint64_t ChecksumOf(const PieceHeader& header, std::span<const std::byte> bytes);
@@ -66,7 +67,8 @@ class Rebalance {
   void EndStep();
   PieceHeader HeaderOf(const MovePiece& piece, std::span<const std::byte> bytes) const;
   PieceHeader Describe(const MovePiece& piece) const;  // the same without the checksum
-  // Something arrived. True: the bytes belong into the buffer of header.slot at header.begin.
+  // Something arrived. True: the bytes belong into the buffer of header.slot at header.begin. What
+  // is damaged fails the round, also where it is the attempt.
   bool Receive(const PieceHeader& header, std::span<const std::byte> bytes) {
     return Receive(header, ChecksumOf(header, bytes));
   }

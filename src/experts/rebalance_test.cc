@@ -203,6 +203,17 @@ TEST(Rebalance, ADamagedPieceDropsTheRound) {
   group.ExpectPlacement({kBefore, kBefore});
 }
 
+// Not a piece of a round that is over, which would be waited for until the round has lasted too
+// long.
+TEST(Rebalance, APieceWithADamagedAttemptDropsTheRound) {
+  Group group;
+  group.on_the_way = [](PieceHeader& header, Bytes&) { header.attempt ^= 4; };
+  group.Begin({kAfter, kBefore});
+  EXPECT_EQ(group.Step()[0].kind, MoveChange::kDrop);
+  EXPECT_THAT(group.ranks[0].failure(), HasSubstr("wrong checksum"));
+  group.ExpectPlacement({kBefore, kBefore});
+}
+
 TEST(Rebalance, EveryFieldOfAPieceIsInItsChecksum) {
   const PieceHeader header{.attempt = 1, .layer = 2, .slot = 3, .expert = 4, .begin = 8, .end = 20};
   const Bytes bytes = WeightsOf(0, 1);

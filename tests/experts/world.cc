@@ -124,6 +124,7 @@ Status World::Move(Fault fault, int32_t when) {
 Status World::RunStep(Fault fault) {
   ++clock_;
   RETURN_IF_ERROR(Check());  // the step computes with the placement in force
+  damaged_ = false;
   const auto any = static_cast<size_t>(rng_.Below(shape_.ranks));
   if (fault == Fault::kNoMemory) {
     ranks_[any].rebalance.Fail("no memory");
@@ -187,6 +188,7 @@ void World::Disturb(Fault fault, std::vector<Message>& sent) {
   const auto at = static_cast<size_t>(rng_.Below(static_cast<int64_t>(sent.size())));
   Message& message = sent[at];
   disturbed_ = disturbed_ || fault != Fault::kNone;
+  damaged_ = fault == Fault::kCorrupt || fault == Fault::kMislabel;
   const auto byte = [&] { return static_cast<std::byte>(1 + rng_.Below(255)); };
   switch (fault) {
     case Fault::kLose:
@@ -210,13 +212,15 @@ void World::Disturb(Fault fault, std::vector<Message>& sent) {
         case 2:
           message.header.begin ^= 1;
           break;
-        case 3:  // the labels of two pieces change places
+        case 3:  // the labels of two pieces change places, if there are two
+          damaged_ = false;
           for (Message& other : sent) {
             PieceHeader &a = message.header, &b = other.header;
             if (&a == &b || a.begin != b.begin || a.end != b.end) continue;
             std::swap(a.layer, b.layer);
             std::swap(a.slot, b.slot);
             std::swap(a.expert, b.expert);
+            damaged_ = true;
             break;
           }
           break;
@@ -303,6 +307,9 @@ Status World::ApplyVotes() {
     travelled_.clear();
   }
   if (kinds.size() != 1) return Wrong("ranks do different things at the end of a step");
+  if (damaged_ && *kinds.begin() != MoveChange::kDrop) {
+    return Wrong("a damaged piece has not ended its round");
+  }
   RETURN_IF_ERROR(CheckSwap(before));
   return Check();
 }

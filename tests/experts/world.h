@@ -84,6 +84,7 @@ class World {
   int64_t clock_ = 0;
   int32_t steps_ = 0;
   bool reached_ = false, disturbed_ = false;
+  bool damaged_ = false;  // a piece of this step
 };
 
 }  // namespace braid

@@ -295,17 +295,18 @@ struct ExpertMover::State {
       std::memcpy(place + piece.begin, bytes, count);
       lock.lock();
       if (!Current(job)) return;
-      const bool expected = header.layer == piece.layer && header.slot == piece.slot &&
-                            header.begin == piece.begin && header.end == piece.end;
-      if (!expected && header.checksum == checksum && header.attempt == job.attempt) {
-        rebalance.Fail(
-            fmt::format("a piece for slot {} of layer {} arrived where slot {} of layer "
-                        "{} was expected",
-                        header.slot, header.layer, piece.slot, piece.layer));
+      // Zeros: its sender has dropped the round, and so will this rank.
+      if (header == PieceHeader{}) return;
+      const bool expected = header.attempt == job.attempt && header.layer == piece.layer &&
+                            header.slot == piece.slot && header.begin == piece.begin &&
+                            header.end == piece.end;
+      if (!expected && header.checksum == checksum) {
+        rebalance.Fail(fmt::format(
+            "a piece for slot {} of layer {} in attempt {} arrived where slot {} of "
+            "layer {} in attempt {} was expected",
+            header.slot, header.layer, header.attempt, piece.slot, piece.layer, job.attempt));
       } else if (rebalance.Receive(header, checksum)) {
         figures.bytes += static_cast<int64_t>(count);
-      } else if (header.attempt != job.attempt) {
-        return;  // its sender has dropped the round, and so will this rank
       }
     }
   }

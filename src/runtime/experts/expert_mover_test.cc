@@ -18,7 +18,8 @@ namespace {
 
 constexpr auto kLong = std::chrono::seconds(20);
 
-// The first rank's view of a group that brings zeros. Exchanges wait while the gate is closed.
+// The first rank's view of a group that brings zeros, unless the test writes something else.
+// Exchanges wait while the gate is closed.
 class PlayedGroup final : public Communicator {
  public:
   explicit PlayedGroup(int32_t ranks) : Communicator(0, ranks) {}
@@ -40,11 +41,11 @@ class PlayedGroup final : public Communicator {
   }
   Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
     std::unique_lock lock(mutex_);
+    for (const MutableBytes part : receive) std::ranges::fill(part, std::byte{0});
     if (look) look(send, receive);
     ++calls_;
     changed_.notify_all();
     changed_.wait(lock, [&] { return !closed_; });
-    for (const MutableBytes part : receive) std::ranges::fill(part, std::byte{0});
     return {};
   }
 
@@ -98,11 +99,11 @@ struct Rank {
     }
     return held;
   }
-  bool AwaitReady() const {
-    for (int i = 0; i < 20'000 && mover->vote() != MoveVote::kReady; ++i) {
+  bool AwaitVote(MoveVote vote) const {
+    for (int i = 0; i < 20'000 && mover->vote() != vote; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
-    return mover->vote() == MoveVote::kReady;
+    return mover->vote() == vote;
   }
 
   PlayedGroup group;
@@ -123,7 +124,7 @@ TEST(ExpertMover, IsNotReadyBeforeItsStepIsDone) {
   ASSERT_TRUE(rank.group.AwaitCalls(1));
   EXPECT_EQ(rank.mover->vote(), MoveVote::kBusy) << "it is at work";
   rank.group.OpenGate();
-  ASSERT_TRUE(rank.AwaitReady());
+  ASSERT_TRUE(rank.AwaitVote(MoveVote::kReady));
   using Held = std::vector<std::array<int, 3>>;
   EXPECT_EQ(rank.Held(), (Held{{1, 1, 1}, {2, 2, 2}}));
   ThreadPool pool(1);
@@ -146,6 +147,44 @@ TEST(ExpertMover, ExchangesTheStepsOfARoundThatWasDropped) {
   EXPECT_TRUE(rank.group.AwaitCalls(2));
   rank.mover->Step();
   EXPECT_TRUE(rank.group.AwaitCalls(3));
+}
+
+// The one piece that two ranks with an expert each exchange, as the other one sends it.
+constexpr PieceHeader kPiece{.attempt = 1, .expert = 1, .end = 3 * Rank::kMatrixBytes};
+
+void Write(const PieceHeader& header, std::span<const MutableBytes> receive) {
+  ASSERT_EQ(receive[1].size(), sizeof(header) + static_cast<size_t>(kPiece.end));
+  std::memcpy(receive[1].data(), &header, sizeof(header));
+}
+
+TEST(ExpertMover, APieceWithAnotherAttemptDropsTheRound) {
+  const std::vector<std::byte> bytes(static_cast<size_t>(kPiece.end));
+  PieceHeader damaged = kPiece;
+  damaged.checksum = ChecksumOf(kPiece, bytes);
+  damaged.attempt = 0;
+  PieceHeader old = kPiece;
+  old.attempt = 7;
+  old.checksum = ChecksumOf(old, bytes);
+  for (const PieceHeader& header : {damaged, old}) {
+    Rank rank(2, 0, 2, {.step_bytes = 64 << 10});
+    rank.group.look = [&](std::span<const Bytes>, std::span<const MutableBytes> receive) {
+      Write(header, receive);
+    };
+    rank.mover->Begin({{1, 0}});
+    rank.mover->Step();
+    EXPECT_TRUE(rank.AwaitVote(MoveVote::kFailed)) << "attempt " << header.attempt;
+  }
+}
+
+// Zeros are what a rank sends that has dropped the round; this one will do so by the votes.
+TEST(ExpertMover, ZerosAreNoFailure) {
+  Rank rank(2, 0, 2, {.step_bytes = 64 << 10});
+  rank.mover->Begin({{1, 0}});
+  rank.mover->Step();
+  ASSERT_TRUE(rank.group.AwaitCalls(1));
+  rank.mover->Step();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it has looked at them
+  EXPECT_EQ(rank.mover->vote(), MoveVote::kBusy);
 }
 
 // Whoever the partners are, and with the headers of all pieces.
