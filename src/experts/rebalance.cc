@@ -137,12 +137,12 @@ MoveVote Rebalance::vote() const {
 }
 
 MoveChange Rebalance::Apply(std::span<const MoveVote> votes) {
-  CHECK(votes.size() == static_cast<size_t>(shape_.ranks));
+  CHECK(!votes.empty() && std::ssize(votes) % shape_.ranks == 0, "{} votes", votes.size());
   MoveChange change;
   if (!moving()) return change;
   ++waited_;
   const bool failed = std::ranges::find(votes, MoveVote::kFailed) != votes.end();
-  const bool ready = std::ranges::count(votes, MoveVote::kReady) == shape_.ranks;
+  const bool ready = std::ranges::count(votes, MoveVote::kReady) == std::ssize(votes);
   if (failed || (!ready && waited_ >= round_steps_max_)) {
     change.kind = MoveChange::kDrop;
     rounds_.clear();

@@ -4,7 +4,9 @@
 // and the old placement stays. Live slots are written by a swap only.
 //
 // Every rank makes the same calls of Begin and Apply in the same order, Apply once a step with the
-// same votes everywhere (they travel with the step's exchange), so no rank swaps alone. NextStep
+// same votes everywhere (they travel with the step's exchange), so no rank swaps alone. Several
+// groups of ranks may hold all experts each: their ranks' votes count as well, so the placement is
+// the same in all groups. NextStep
 // gives what travels next, at a pace that may differ between ranks. Moving bytes is the caller's:
 // it tells what was done and what arrived. One thread at a time.
 #pragma once
@@ -77,7 +79,7 @@ class Rebalance {
   void Fail(std::string why);
 
   MoveVote vote() const;
-  // The votes of all ranks, by rank, at the end of the step.
+  // The votes of all ranks of all groups, at the end of the step.
   MoveChange Apply(std::span<const MoveVote> votes);
 
   const std::vector<LayerSlots>& placement() const { return placement_; }

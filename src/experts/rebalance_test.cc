@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 
 namespace braid {
@@ -192,6 +193,20 @@ TEST(Rebalance, WhenOneRankFailsAllKeepWhatTheyHave) {
     EXPECT_THAT(group.Run(), ElementsAre(MoveChange::kSwap));
     group.ExpectPlacement({kAfter, kBefore});
   }
+}
+
+// Two groups that hold all experts each.
+TEST(Rebalance, TheVotesOfAllGroupsDecide) {
+  using enum MoveVote;
+  Group group;
+  Rebalance& rank = group.ranks[0];
+  const auto apply = [&](std::array<MoveVote, 4> votes) { return rank.Apply(votes).kind; };
+  ASSERT_TRUE(rank.Begin({kAfter, kBefore}));
+  EXPECT_EQ(apply({kReady, kReady, kReady, kBusy}), MoveChange::kNone);
+  EXPECT_EQ(apply({kReady, kReady, kReady, kFailed}), MoveChange::kDrop);
+  ASSERT_TRUE(rank.Begin({kAfter, kBefore}));
+  EXPECT_EQ(apply({kBusy, kReady, kReady, kReady}), MoveChange::kNone);
+  EXPECT_EQ(apply({kReady, kReady, kReady, kReady}), MoveChange::kSwap);
 }
 
 TEST(Rebalance, ADamagedPieceDropsTheRound) {

@@ -91,14 +91,13 @@ struct ModelExecutor::State {
       if (c.experts != nullptr) rank_counts = std::make_unique<RankCounts>(*c.experts, ranks);
       ChooseAllReplicas(spec, c.experts_at, *ranks.experts, weights, rank_counts.get());
       if (c.moves != nullptr) {
-        expert_mover =
-            std::make_unique<ExpertMover>(ExpertMover::Parts{.spec = spec,
-                                                             .weights = weights,
-                                                             .slots = config.experts_at,
-                                                             .group = *c.moves,
-                                                             .loads = rank_counts.get(),
-                                                             .speaks = ranks.all->rank() == 0,
-                                                             .limits = c.move_limits});
+        expert_mover = std::make_unique<ExpertMover>(ExpertMover::Parts{.spec = spec,
+                                                                        .weights = weights,
+                                                                        .slots = config.experts_at,
+                                                                        .group = *c.moves,
+                                                                        .loads = rank_counts.get(),
+                                                                        .rank = ranks.all->rank(),
+                                                                        .limits = c.move_limits});
       }
     }
     workspace = c.home ? c.home->MakeWorkspace() : Workspace(MeasureStep(c.step_tokens_max, true));
@@ -459,10 +458,7 @@ struct ModelExecutor::State {
     if (!ranks.status.ok()) return Fail(out);
     overlap.Agree(exchange.halves_from());
     if (!samples()) Commit(plan, std::span(out.rows).subspan(first_row));
-    if (expert_mover == nullptr) return;
-    const auto size = static_cast<size_t>(ranks.experts->size());
-    const size_t first = static_cast<size_t>(ranks.all->rank()) / size * size;
-    expert_mover->Apply(std::span(exchange.votes()).subspan(first, size), pool);
+    if (expert_mover != nullptr) expert_mover->Apply(exchange.votes(), pool);
   }
 
   // The step of a group, or on a device, that has ended.

@@ -22,8 +22,9 @@ using std::chrono::milliseconds;
 
 enum class Fault : uint8_t { kNone, kDamaged, kLate, kLost, kDelayed };
 
-// The fault that comes next, on one rank; counted in messages from now on.
+// The fault that comes next, on one rank of all; counted in messages from now on.
 struct Faults {
+  std::atomic<int32_t> rank{1};
   std::atomic<Fault> next{Fault::kNone};
   std::atomic<int32_t> after{0};
   std::atomic<int32_t> happened{0};
@@ -31,15 +32,17 @@ struct Faults {
 
 class FaultyLink final : public Communicator {
  public:
-  FaultyLink(Communicator& link, Faults& faults)
-      : Communicator(link.rank(), link.size()), link_(link), faults_(faults) {}
+  // Of a rank with this number among all.
+  FaultyLink(Communicator& link, int32_t number, Faults& faults)
+      : Communicator(link.rank(), link.size()), link_(link), number_(number), faults_(faults) {}
 
  private:
   Status Exchange(std::span<const Bytes> send, std::span<const MutableBytes> receive) override {
     Fault fault = Fault::kNone;
     const bool receives =
         std::ranges::any_of(receive, [](const MutableBytes& part) { return !part.empty(); });
-    if (rank() == 1 && receives && faults_.next != Fault::kNone && faults_.after-- <= 0) {
+    if (number_ == faults_.rank && receives && faults_.next != Fault::kNone &&
+        faults_.after-- <= 0) {
       fault = faults_.next.exchange(Fault::kNone);
       ++faults_.happened;
     }
@@ -56,6 +59,7 @@ class FaultyLink final : public Communicator {
   }
 
   Communicator& link_;
+  const int32_t number_;
   Faults& faults_;
 };
 
@@ -82,15 +86,19 @@ class MovesTest : public ::testing::Test {
  protected:
   MovesTest() : want_(Cold(MachineOf({Model::kQwen35Moe, BestHere(Compute::kF32)}), Question())) {}
 
+  static constexpr Mesh kOneGroup{.tp = 4, .ep = 4, .redundant = 4};
+  static constexpr Mesh kTwoGroups{.dp = 2, .tp = 2, .ep = 2, .redundant = 2};
+
   static Request Question() { return MakeRequest(kTarget, Tokens(5, 70), 60); }
-  std::unique_ptr<Machine> Ranks(milliseconds deadline) {
+  std::unique_ptr<Machine> Ranks(milliseconds deadline, const Mesh& mesh = kOneGroup) {
+    int32_t links = 0;  // made so far, in order of ranks
     return std::make_unique<Machine>(
         Subject{.model = Model::kQwen35Moe,
                 .arithmetic = BestHere(Compute::kF32),
-                .mesh = {.tp = 4, .ep = 4, .redundant = 4},
+                .mesh = mesh,
                 .placed = true,
                 .moving = true},
-        [this](Communicator& link) { return std::make_unique<FaultyLink>(link, faults_); },
+        [&](Communicator& link) { return std::make_unique<FaultyLink>(link, links++, faults_); },
         MoverLimits{.step_bytes = 24 << 10, .round_steps_max = 40}, deadline);
   }
   static MoveProgress ProgressOf(Machine& machine) {
@@ -137,6 +145,30 @@ TEST_F(MovesTest, ADamagedOrLateMessageLeavesThePlacementOrTheMoveWhole) {
     EXPECT_GT(faults_.happened, 0);
   }
   // Nothing is left of the faults.
+  const int64_t done = ProgressOf(*machine).done;
+  for (int i = 0; i < 20 && ProgressOf(*machine).done == done; ++i) Serve(*machine);
+  EXPECT_GT(ProgressOf(*machine).done, done);
+}
+
+// Serve compares the placements of all ranks.
+TEST_F(MovesTest, AFaultInOneGroupLeavesTheSamePlacementInAllGroups) {
+  const std::unique_ptr<Machine> machine = Ranks(milliseconds(20000), kTwoGroups);
+  faults_.rank = 3;  // of the second group; the first one tells how moves end
+  for (const Fault fault : {Fault::kDamaged, Fault::kLate}) {
+    for (int32_t after = 0; after < 4; ++after) {
+      const MoveProgress before = ProgressOf(*machine);
+      const int32_t happened = faults_.happened;
+      faults_.after = after;
+      faults_.next = fault;
+      Serve(*machine);
+      faults_.next = Fault::kNone;
+      const MoveProgress now = ProgressOf(*machine);
+      if (fault == Fault::kDamaged && faults_.happened > happened && !now.moving) {
+        EXPECT_GT(now.dropped, before.dropped) << "after " << after;
+      }
+    }
+    EXPECT_GT(faults_.happened, 0);
+  }
   const int64_t done = ProgressOf(*machine).done;
   for (int i = 0; i < 20 && ProgressOf(*machine).done == done; ++i) Serve(*machine);
   EXPECT_GT(ProgressOf(*machine).done, done);

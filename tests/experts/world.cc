@@ -32,7 +32,9 @@ World::World(uint64_t seed) : rng_(seed) {
   limits_.buffer_bytes = largest * shape_.slots_per_rank() * (1 + rng_.Below(3));
   round_steps_max_ = 400;
   const std::vector<LayerSlots> placement = DrawPlacement();
-  for (int32_t r = 0; r < shape_.ranks; ++r) {
+  const auto all = shape_.ranks * static_cast<int32_t>(1 + rng_.Below(2));
+  for (int32_t number = 0; number < all; ++number) {
+    const int32_t r = number % shape_.ranks;
     Rank rank{.rebalance = Rebalance(shape_, r, placement, limits_, round_steps_max_), .live = {}};
     for (size_t layer = 0; layer < layers; ++layer) {
       auto& slots_here = rank.live.emplace_back();
@@ -75,13 +77,15 @@ std::vector<LayerSlots> World::DrawPlacement() {
   return placement;
 }
 
-std::vector<std::byte>& World::Live(int32_t layer, int32_t slot) {
-  return ranks_[static_cast<size_t>(shape_.RankOf(slot))]
-      .live[static_cast<size_t>(layer)][static_cast<size_t>(slot % shape_.slots_per_rank())];
+World::Rank& World::RankOf(int32_t group, int32_t slot) {
+  return ranks_[static_cast<size_t>(group * shape_.ranks + shape_.RankOf(slot))];
 }
 
-Result<std::vector<std::byte>*> World::BufferOf(int32_t layer, int32_t slot) {
-  Rank& rank = ranks_[static_cast<size_t>(shape_.RankOf(slot))];
+std::vector<std::byte>& World::Live(Rank& rank, int32_t layer, int32_t slot) const {
+  return rank.live[static_cast<size_t>(layer)][static_cast<size_t>(slot % shape_.slots_per_rank())];
+}
+
+Result<std::vector<std::byte>*> World::BufferOf(Rank& rank, int32_t layer, int32_t slot) const {
   auto& buffer = rank.buffers[{layer, slot}];
   if (buffer.empty()) {
     buffer.resize(static_cast<size_t>(limits_.slot_bytes[static_cast<size_t>(layer)]));
@@ -125,14 +129,14 @@ Status World::RunStep(Fault fault) {
   ++clock_;
   RETURN_IF_ERROR(Check());  // the step computes with the placement in force
   damaged_ = false;
-  const auto any = static_cast<size_t>(rng_.Below(shape_.ranks));
+  const auto any = static_cast<size_t>(rng_.Below(std::ssize(ranks_)));
   if (fault == Fault::kNoMemory) {
     ranks_[any].rebalance.Fail("no memory");
     ranks_[any].no_memory = true;
     disturbed_ = true;
   }
   const size_t before = network_.size();
-  for (int32_t r = 0; r < shape_.ranks; ++r) {
+  for (int32_t r = 0; r < std::ssize(ranks_); ++r) {
     RETURN_IF_ERROR(Work(ranks_[static_cast<size_t>(r)], r));
   }
   std::vector<Message> sent(
@@ -159,22 +163,27 @@ Status World::Work(Rank& rank, int32_t number) {
   return {};
 }
 
-Status World::Send(int32_t rank, const MoveStep& work) {
+Status World::Send(int32_t number, const MoveStep& work) {
+  Rank& rank = ranks_[static_cast<size_t>(number)];
+  const int32_t group = number / shape_.ranks;
   for (const SlotCopy& copy : work.stage) {
-    if (ranks_[static_cast<size_t>(rank)].no_memory) break;
-    ASSIGN_OR_RETURN(auto* buffer, BufferOf(copy.layer, copy.to));
-    *buffer = Live(copy.layer, copy.from);
+    if (rank.no_memory) break;
+    ASSIGN_OR_RETURN(auto* buffer, BufferOf(rank, copy.layer, copy.to));
+    *buffer = Live(rank, copy.layer, copy.from);
   }
   int64_t bytes_sent = 0;
   for (const MovePiece& piece : work.sends) {
-    if (shape_.RankOf(piece.source) != rank) return Wrong("a rank sends another's weights");
-    const std::vector<std::byte>& live = Live(piece.layer, piece.source);
+    if (shape_.RankOf(piece.source) != number % shape_.ranks) {
+      return Wrong("a rank sends another's weights");
+    }
+    const std::vector<std::byte>& live = Live(rank, piece.layer, piece.source);
     Message message{.due = clock_,
+                    .group = group,
                     .header = {},
                     .bytes = {live.begin() + piece.begin, live.begin() + piece.end}};
-    message.header = ranks_[static_cast<size_t>(rank)].rebalance.HeaderOf(piece, message.bytes);
+    message.header = rank.rebalance.HeaderOf(piece, message.bytes);
     bytes_sent += piece.end - piece.begin + limits_.header_bytes;
-    const int32_t to = shape_.RankOf(piece.slot);
+    const int32_t to = group * shape_.ranks + shape_.RankOf(piece.slot);
     if (!travelled_.emplace(piece.layer, to, message.header.expert, piece.begin).second) {
       return Wrong(fmt::format("rank {} receives expert {} twice", to, message.header.expert));
     }
@@ -216,7 +225,8 @@ void World::Disturb(Fault fault, std::vector<Message>& sent) {
           damaged_ = false;
           for (Message& other : sent) {
             PieceHeader &a = message.header, &b = other.header;
-            if (&a == &b || a.begin != b.begin || a.end != b.end) continue;
+            if (&a == &b || message.group != other.group) continue;
+            if (a.begin != b.begin || a.end != b.end) continue;
             std::swap(a.layer, b.layer);
             std::swap(a.slot, b.slot);
             std::swap(a.expert, b.expert);
@@ -253,10 +263,10 @@ Status World::Deliver() {
   }
   for (const Message& message : due) {
     const PieceHeader& header = message.header;
-    Rank& rank = ranks_[static_cast<size_t>(shape_.RankOf(header.slot))];
+    Rank& rank = RankOf(message.group, header.slot);
     if (!rank.rebalance.Receive(header, message.bytes)) continue;
     if (rank.no_memory) continue;
-    ASSIGN_OR_RETURN(auto* buffer, BufferOf(header.layer, header.slot));
+    ASSIGN_OR_RETURN(auto* buffer, BufferOf(rank, header.layer, header.slot));
     std::ranges::copy(message.bytes, buffer->begin() + header.begin);
   }
   return {};
@@ -297,7 +307,7 @@ Status World::ApplyVotes() {
     for (const SlotCopy& copy : change.copies) {
       const auto buffer = rank.buffers.find({copy.layer, copy.from});
       if (buffer == rank.buffers.end()) return Wrong("a swap reads a buffer that nobody filled");
-      Live(copy.layer, copy.to) = buffer->second;
+      Live(rank, copy.layer, copy.to) = buffer->second;
     }
     if (change.kind == MoveChange::kNone) continue;
     rank.buffers.clear();
@@ -325,7 +335,8 @@ Status World::Check() const {
     for (size_t layer = 0; layer < rank.live.size(); ++layer) {
       const LayerSlots& slots = first.placement()[layer];
       for (size_t i = 0; i < rank.live[layer].size(); ++i) {
-        const int32_t expert = slots[r * rank.live[layer].size() + i];
+        const int32_t expert =
+            slots[r % static_cast<size_t>(shape_.ranks) * rank.live[layer].size() + i];
         if (rank.live[layer][i] != WeightsOf(static_cast<int32_t>(layer), expert)) {
           return Wrong(fmt::format("slot {} of rank {} should hold expert {} of layer {}", i, r,
                                    expert, layer));

@@ -1,6 +1,7 @@
-// A group of ranks whose experts are bytes, and the network between them, which can be made to
-// fail. After every step all live slots must hold what the placement says, on every rank the same,
-// and every rank's choice of a replica must lead to the expert. One thread; a seed decides all.
+// Ranks whose experts are bytes, in one or two groups that hold all experts each, and the network
+// between them, which can be made to fail. After every step all live slots must hold what the
+// placement says, on every rank the same, and every rank's choice of a replica must lead to the
+// expert. One thread; a seed decides all.
 #pragma once
 
 #include <map>
@@ -55,17 +56,20 @@ class World {
   };
   struct Message {
     int64_t due = 0;
+    int32_t group = 0;
     PieceHeader header;
     std::vector<std::byte> bytes;
   };
 
   std::vector<LayerSlots> DrawPlacement();
   std::vector<std::byte> WeightsOf(int32_t layer, int32_t expert) const;
-  std::vector<std::byte>& Live(int32_t layer, int32_t slot);
-  Result<std::vector<std::byte>*> BufferOf(int32_t layer, int32_t slot);
+  // That has a slot of a group's.
+  Rank& RankOf(int32_t group, int32_t slot);
+  std::vector<std::byte>& Live(Rank& rank, int32_t layer, int32_t slot) const;
+  Result<std::vector<std::byte>*> BufferOf(Rank& rank, int32_t layer, int32_t slot) const;
   Status RunStep(Fault fault);
   Status Work(Rank& rank, int32_t number);
-  Status Send(int32_t rank, const MoveStep& work);
+  Status Send(int32_t number, const MoveStep& work);
   void Disturb(Fault fault, std::vector<Message>& sent);
   Status Deliver();
   Status CheckSwap(const std::vector<LayerSlots>& before) const;
@@ -77,7 +81,7 @@ class World {
   ExpertShape shape_;
   MoveLimits limits_;
   int32_t round_steps_max_ = 0;
-  std::vector<Rank> ranks_;
+  std::vector<Rank> ranks_;  // of all groups
   std::vector<Message> network_;
   std::set<std::tuple<int32_t, int32_t, int32_t, int64_t>> travelled_;  // in this round
   std::optional<int32_t> killed_;

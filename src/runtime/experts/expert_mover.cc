@@ -163,6 +163,7 @@ struct ExpertMover::State {
         thread([this] { Run(); }) {}
 
   int32_t rank() const { return parts.group.rank(); }
+  bool speaks() const { return parts.rank == 0; }
   const MoverLayer& layer(int32_t index) const { return layers[static_cast<size_t>(index)]; }
   int32_t Local(int32_t slot) const { return slot % shape.slots_per_rank(); }
 
@@ -318,14 +319,14 @@ struct ExpertMover::State {
       ++figures.swaps;
       if (rebalance.moving()) return;
       ++figures.done;
-      if (parts.speaks) LogInfo("experts lie where placement {} says", figures.begun);
+      if (speaks()) LogInfo("experts lie where placement {} says", figures.begun);
       return;
     }
     ++figures.dropped;
     figures.failure = rebalance.failure().empty() ? "another rank failed, or it took too long"
                                                   : rebalance.failure();
-    if (!parts.speaks && rebalance.failure().empty()) return;
-    LogWarning("rank {}: experts stay where they are, placement {} was dropped: {}", rank(),
+    if (!speaks() && rebalance.failure().empty()) return;
+    LogWarning("rank {}: experts stay where they are, placement {} was dropped: {}", parts.rank,
                figures.begun, figures.failure);
   }
 };
@@ -366,7 +367,7 @@ void ExpertMover::Begin(const std::vector<LayerSlots>& next) {
   if (!status) {
     ++s.figures.dropped;
     s.figures.failure = status.error().message;
-    if (s.parts.speaks) LogWarning("experts stay where they are: {}", s.figures.failure);
+    if (s.speaks()) LogWarning("experts stay where they are: {}", s.figures.failure);
     return;
   }
   s.figures.moving = s.rebalance.moving();

@@ -48,7 +48,7 @@ class ExpertMover {
     const ExpertSlots& slots;     // where the experts lie at first
     Communicator& group;          // of the ranks that share experts; nobody else uses it
     RankCounts* loads = nullptr;  // null: nobody counts
-    bool speaks = false;          // writes the log
+    int32_t rank = 0;             // among all; the first writes what all know to the log
     MoverLimits limits;
   };
   // What `parts` refers to outlives the mover.
@@ -61,7 +61,8 @@ class ExpertMover {
   // Once for each step, before its end: another step's bytes may travel.
   void Step();
   MoveVote vote() const;
-  // The votes of the ranks that share experts, after the step's exchange.
+  // The votes of all ranks, after the step's exchange: all groups that share experts swap between
+  // the same two steps.
   void Apply(std::span<const MoveVote> votes, ThreadPool& pool);
   // Of each layer that has experts.
   std::vector<LayerSlots> placement() const;
