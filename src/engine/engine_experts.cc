@@ -95,6 +95,14 @@ Result<int64_t> MoveBytesOf(const EngineOptions& options, const ModelSpec& spec,
       options.balance_step_bytes > (int64_t{1} << 30)) {
     return wrong("--balance-step-bytes must be from 64K to 1G");
   }
+  // An exchange that takes longer than the ranks wait for each other ends them.
+  constexpr int64_t kSecondBytes = int64_t{32} << 20;
+  if (options.balance_step_bytes > options.rank_seconds * kSecondBytes) {
+    return wrong(
+        fmt::format("--balance-step-bytes {} may take longer to send than --rank-seconds {}, after "
+                    "which a rank is lost: choose at most 32M for each second, {}M",
+                    options.balance_step_bytes, options.rank_seconds, 32 * options.rank_seconds));
+  }
   std::map<int32_t, int64_t> layers;
   for (const BoundWeight& bound : binding.weights) {
     const bool experts = bound.spec.part == "experts" && bound.spec.layer >= 0;

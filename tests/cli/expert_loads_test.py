@@ -159,3 +159,7 @@ def test_what_cannot_be_balanced_is_refused(braid, tiny):
                      "--balance-step-bytes", count)  # fmt: skip
         assert done.returncode == 1
         assert "--balance-step-bytes must be from 64K to 1G" in done.stderr
+    done = braid("run", tiny, *RUN, "--tp", "2", "--ep", "2", "--balance-experts",
+                 "--balance-step-bytes", "97M", "--rank-seconds", "3")  # fmt: skip
+    assert done.returncode == 1
+    assert "choose at most 32M for each second, 96M" in done.stderr

@@ -16,7 +16,7 @@ namespace braid {
 
 struct RankThreads::State {
   std::vector<RankModel> models;
-  std::unique_ptr<ThreadRanks> groups, moves;
+  std::unique_ptr<ThreadRanks> groups;
   std::vector<std::unique_ptr<Communicator>> links;
   std::vector<std::unique_ptr<ModelExecutor>> executors;
   std::deque<Inbox> ended;           // of each rank
@@ -54,8 +54,7 @@ RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
     : state_(new State) {
   State& s = *state_;
   s.models = std::move(ranks);
-  s.groups = std::make_unique<ThreadRanks>(mesh, kRankDeadline);
-  s.moves = std::make_unique<ThreadRanks>(mesh, deadline);
+  s.groups = std::make_unique<ThreadRanks>(mesh, deadline);
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
     ModelExecutorConfig own = config;
     if (mesh.ranks() > 1) {
@@ -64,8 +63,8 @@ RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
       own.dp_rank = mesh.GroupOf(rank);
       own.dp_ranks = mesh.dp;
       if (link != nullptr) {
-        s.links.push_back(link(s.moves->MovesOf(rank)));
-        own.moves = s.links.back() ? s.links.back().get() : &s.moves->MovesOf(rank);
+        s.links.push_back(link(s.groups->MovesOf(rank)));
+        own.moves = s.links.back() ? s.links.back().get() : &s.groups->MovesOf(rank);
       }
       if (rank % mesh.tp != 0) own.draft_head = nullptr;
     }

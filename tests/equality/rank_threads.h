@@ -29,7 +29,8 @@ class RankThreads final : public Executor {
   // What experts' weights travel through: null for the communicator itself.
   using MoveLink = std::function<std::unique_ptr<Communicator>(Communicator&)>;
   // `config` of every rank; the first of each group has the draft head. Without a link, experts
-  // stay where they are.
+  // stay where they are. All groups wait for `deadline`, and an error of one is an error of all, as
+  // in an engine.
   RankThreads(std::vector<RankModel> ranks, const Mesh& mesh, const ModelExecutorConfig& config,
               const MoveLink& link = nullptr, std::chrono::milliseconds deadline = kRankDeadline);
   ~RankThreads() override;

@@ -171,7 +171,7 @@ class MoverSwitch final : public Mover {
 class Machine {
  public:
   explicit Machine(const Subject& subject, bool inject_nan_for_test = false);
-  // The same with another way for experts that move, and how long it may take.
+  // The same with another way for experts that move, and how long ranks wait for each other.
   Machine(const Subject& subject, const RankThreads::MoveLink& link, MoverLimits limits,
           std::chrono::milliseconds deadline);
   ~Machine();

@@ -132,7 +132,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
                "part of the fullest one's tokens");
   flags.Bytes("--balance-step-bytes", options.balance_step_bytes,
               "With --balance-experts: most bytes that a rank sends, or receives, in a step, "
-              "from 64K to 1G (default: 1M)");
+              "from 64K to 1G and at most 32M for each of --rank-seconds (default: 1M)");
   flags.Text("--trace", options.trace_file,
              "Write a trace of all threads to FILE (for chrome://tracing or Perfetto)");
   flags.Switch("--explain-ops", options.explain_ops,
