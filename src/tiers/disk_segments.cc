@@ -278,7 +278,10 @@ Status DiskTier::State::MakeRoom(int64_t bytes) {
 // Also with each segment: somebody may have removed the file meanwhile.
 void DiskTier::State::UseLines() {
   const Result<int> used = braid::UseLines(options.directory, options.fingerprint);
-  if (!used) return Warn(used.error());
+  if (!used) {
+    Warn(used.error());
+    return;
+  }
   if (lines >= 0) ::close(lines);
   lines = *used;
 }
