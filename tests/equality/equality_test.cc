@@ -311,6 +311,21 @@ std::vector<Subject> Best(std::vector<Subject> subjects) {
   return subjects;
 }
 
+TEST(PlacedExperts, MoveOnEveryMeshAndInAFormat) {
+  const std::vector<Subject> subjects = Placed();
+  for (const Mesh& mesh : kPlacedMeshes) {
+    EXPECT_TRUE(std::ranges::any_of(
+        subjects, [&](const Subject& subject) { return subject.moving && subject.mesh == mesh; }))
+        << MeshText(mesh) << " with " << mesh.redundant << " redundant experts";
+  }
+  EXPECT_TRUE(std::ranges::any_of(subjects,
+                                  [](const Subject& subject) {
+                                    return subject.moving &&
+                                           subject.arithmetic->weights.has_value();
+                                  }) ||
+              BestIsa(DetectCpu()) == Isa::kBase);
+}
+
 class FormatsOnRanks : public EqualityTest {};
 
 TEST_P(FormatsOnRanks, GiveTheAnswersOfOne) {

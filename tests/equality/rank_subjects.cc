@@ -63,22 +63,27 @@ std::vector<Subject> Placed() {
     const auto model = static_cast<Model>(i);
     const Arithmetic* best = BestHere(i % 2 == 0 ? Compute::kBF16 : Compute::kF32);
     if (best == nullptr) best = BestHere(Compute::kF32);
-    constexpr Mesh kMeshes[] = {{.tp = 2, .ep = 2},
-                                {.dp = 2, .tp = 2, .ep = 4, .redundant = 32},
-                                {.dp = 3, .ep = 3, .redundant = 1},
-                                {.dp = 2, .tp = 2, .ep = 4, .redundant = 4},
-                                {.dp = 3, .ep = 3, .redundant = 5}};
-    int taken = 0;
-    for (int m = 0; m < std::ssize(kMeshes) && taken < 2; ++m) {
-      const Mesh& mesh = kMeshes[(m + i) % std::ssize(kMeshes)];
-      if (!CheckMesh(i > 0 ? TinySpec(model) : TrainedSpec(), mesh)) continue;
+    const ModelSpec spec = i > 0 ? TinySpec(model) : TrainedSpec();
+    std::vector<Mesh> divide;
+    for (const Mesh& mesh : kPlacedMeshes) {
+      if (CheckMesh(spec, mesh)) divide.push_back(mesh);
+    }
+    for (size_t n = 0; n < std::min<size_t>(divide.size(), 2); ++n) {
       subjects.push_back({.model = model,
                           .arithmetic = best,
-                          .mesh = mesh,
+                          .mesh = divide[(static_cast<size_t>(i) + n) % divide.size()],
                           .placed = true,
-                          .moving = taken++ > 0,
+                          .moving = n == 1,
                           .halves = i % 2 == 1});
     }
+  }
+  for (const Arithmetic* here : ArithmeticsHere()) {
+    if (!here->weights) continue;
+    subjects.push_back({.model = Model::kBraidTiny,
+                        .arithmetic = here,
+                        .mesh = {.tp = 2, .ep = 2, .redundant = 2},
+                        .placed = true,
+                        .moving = true});
   }
   return subjects;
 }

@@ -17,9 +17,17 @@ std::vector<Subject> Grouped();
 // The trained model in every arithmetic and format.
 std::vector<Subject> TrainedAndDivided();
 
-// Experts in drawn slots, with as many replicas as divide: each model with experts, on a mesh of
-// one group and on groups whose ranks have different tokens, once with experts that stay and once
-// with experts that move all the time.
+// One group, and groups whose ranks have different tokens, with as many replicas as divide some
+// model.
+inline constexpr Mesh kPlacedMeshes[] = {{.tp = 2, .ep = 2},
+                                         {.dp = 3, .ep = 3, .redundant = 5},
+                                         {.dp = 2, .tp = 2, .ep = 4, .redundant = 32},
+                                         {.dp = 3, .ep = 3, .redundant = 1},
+                                         {.dp = 2, .tp = 2, .ep = 4, .redundant = 4}};
+
+// Experts in drawn slots: each model with experts on two meshes that divide it, with experts that
+// stay on one and move all the time on the other. And the trained model in every format, with
+// experts that move.
 std::vector<Subject> Placed();
 
 // Heads that ranks divide: of one group, of groups that need each other's experts, of both; where
