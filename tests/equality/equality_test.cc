@@ -54,6 +54,10 @@ class EqualityTest : public ::testing::TestWithParam<TableRow> {
     machine().oracle().Learn(request, answer.tokens);
     return answer;
   }
+  // Rounds of experts that have moved.
+  static int64_t Swaps() {
+    return machine().moves() ? machine().executor().rank(0).mover()->progress().swaps : 0;
+  }
 
   const Request target_;
   const Answer& want_;
@@ -233,6 +237,7 @@ TEST_P(EqualityTest, OneStepAhead) {
 }
 
 TEST_P(EqualityTest, PreemptedAndResumed) {
+  const int64_t swaps = Swaps();
   for (bool prefix_cache : {true, false}) {
     SchedulerConfig config = config_;
     config.prefix_cache = prefix_cache;
@@ -251,6 +256,7 @@ TEST_P(EqualityTest, PreemptedAndResumed) {
     EXPECT_GE(run.answer(kTarget).preemptions, 1);
     ExpectSame(run.answer(kTarget), want_);
   }
+  EXPECT_EQ(Swaps() > swaps, machine().moves());
 }
 
 TEST_P(EqualityTest, PromptLogprobsOfAWarmPromptAreThoseOfACold) {
@@ -466,6 +472,17 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EqualityTest);
 INSTANTIATE_TEST_SUITE_P(Ranks, EqualityTest,
                          ::testing::Combine(::testing::ValuesIn(Divided()), ::testing::Values(true),
                                             ::testing::Values(Drafts::kThree)),
+                         NameOfRow);
+
+// Experts that move while a request is in any of the columns, preempted and resumed among them.
+INSTANTIATE_TEST_SUITE_P(MovingExperts, EqualityTest,
+                         ::testing::Values(TableRow{{.model = Model::kQwen35Moe,
+                                                     .arithmetic = BestHere(Compute::kF32),
+                                                     .mesh = {.tp = 4, .ep = 2, .redundant = 2},
+                                                     .placed = true,
+                                                     .moving = true},
+                                                    true,
+                                                    Drafts::kThree}),
                          NameOfRow);
 
 INSTANTIATE_TEST_SUITE_P(Groups, FormatsOnRanks,
