@@ -45,14 +45,76 @@ TEST(PublishedPlacement, HierarchicalGivesTheExamplesSlots) {
   EXPECT_EQ(RankLoads(kPublished, row1, kRow1),
             (Loads{173, 179.5, 120.5, 172, 123, 152, 118.5, 117.5}));
   EXPECT_EQ(PlacePublished(kPublished, 4, kRow0), row0);
-  // The slots of each expert, ascending. The published list has a replica's number as its order.
-  const Replicas replicas(kPublished, row0);
-  const std::vector<Numbers> published{{12}, {13, 15}, {11}, {6}, {5, 7},  {0, 2},
-                                       {1},  {3},      {4},  {9}, {8, 10}, {14}};
-  for (int32_t e = 0; e < 12; ++e) {
-    const auto of = replicas.Of(e);
-    EXPECT_EQ(Numbers(of.begin(), of.end()), published[static_cast<size_t>(e)]) << e;
+}
+
+// The slots of each expert in the order of its replicas' numbers, which a placement does not keep:
+// what it is made of, put together as published.
+std::vector<Numbers> SlotsOfReplicas(const ExpertShape& shape, int32_t groups, const Loads& loads) {
+  const auto size = static_cast<size_t>(shape.experts / groups);
+  Loads group_loads(static_cast<size_t>(groups));
+  for (size_t e = 0; e < loads.size(); ++e) group_loads[e / size] += loads[e];
+  const Packing packed = PackBalanced(group_loads, shape.nodes());
+  const int32_t of_node = shape.slots() / shape.nodes();
+  std::vector<Numbers> slots(loads.size());
+  for (int32_t node = 0; node < shape.nodes(); ++node) {
+    std::vector<size_t> experts(loads.size() / static_cast<size_t>(shape.nodes()));
+    for (size_t e = 0; e < loads.size(); ++e) {
+      if (packed.pack[e / size] != node) continue;
+      experts[static_cast<size_t>(packed.place[e / size]) * size + e % size] = e;
+    }
+    Loads own, shares;
+    for (const size_t e : experts) own.push_back(loads[e]);
+    const Replication copies = Replicate(own, of_node);
+    for (const int32_t e : copies.expert) {
+      shares.push_back(own[static_cast<size_t>(e)] / copies.count[static_cast<size_t>(e)]);
+    }
+    const Packing ranks = PackBalanced(shares, shape.ranks_per_node);
+    for (size_t i = 0; i < shares.size(); ++i) {
+      Numbers& of = slots[experts[static_cast<size_t>(copies.expert[i])]];
+      const auto replica = static_cast<size_t>(copies.replica[i]);
+      of.resize(std::max(of.size(), replica + 1), -1);
+      of[replica] = node * of_node + ranks.pack[i] * shape.slots_per_rank() + ranks.place[i];
+    }
   }
+  return slots;
+}
+
+// How many slots each expert has.
+Numbers CountsOf(const LayerSlots& slots) {
+  const Replicas replicas(kPublished, slots);
+  Numbers counts;
+  for (int32_t e = 0; e < kPublished.experts; ++e) {
+    counts.push_back(static_cast<int32_t>(replicas.Of(e).size()));
+  }
+  return counts;
+}
+
+TEST(PublishedPlacement, ReplicasHaveTheExamplesNumbers) {
+  const std::vector<Numbers> row0{{12}, {15, 13}, {11}, {6}, {7, 5},  {0, 2},
+                                  {1},  {3},      {4},  {9}, {8, 10}, {14}};
+  const std::vector<Numbers> row1{{13},   {15, 11}, {8},    {14}, {9}, {10, 12},
+                                  {2, 4}, {0},      {6, 3}, {7},  {1}, {5}};
+  EXPECT_EQ(SlotsOfReplicas(kPublished, 4, kRow0), row0);
+  EXPECT_EQ(SlotsOfReplicas(kPublished, 4, kRow1), row1);
+  // A placement has the same slots, ascending.
+  for (const auto& [published, loads] : {std::pair(row0, kRow0), std::pair(row1, kRow1)}) {
+    const Replicas replicas(kPublished, PlaceHierarchical(kPublished, 4, loads));
+    for (int32_t e = 0; e < kPublished.experts; ++e) {
+      Numbers ascending = published[static_cast<size_t>(e)];
+      std::ranges::sort(ascending);
+      EXPECT_EQ(Numbers(replicas.Of(e).begin(), replicas.Of(e).end()), ascending) << e;
+    }
+  }
+}
+
+TEST(PublishedPlacement, ReplicatesAsOftenAsInTheExamples) {
+  const Numbers row0{1, 2, 1, 1, 2, 2, 1, 1, 1, 1, 2, 1};
+  EXPECT_EQ(CountsOf(PlaceHierarchical(kPublished, 4, kRow0)), row0);
+  EXPECT_EQ(CountsOf(PlaceHierarchical(kPublished, 4, kRow1)),
+            (Numbers{1, 2, 1, 1, 1, 2, 2, 1, 2, 1, 1, 1}));
+  EXPECT_EQ(CountsOf(PlaceGlobal(kPublished, kRow0)), row0);
+  EXPECT_EQ(CountsOf(PlaceGlobal(kPublished, kRow1)),
+            (Numbers{1, 1, 1, 1, 1, 2, 2, 2, 2, 1, 1, 1}));
 }
 
 TEST(PublishedPlacement, GlobalGivesTheExamplesSlots) {
