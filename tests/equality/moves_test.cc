@@ -211,14 +211,14 @@ TEST_F(MovesTest, ALostMessageEndsTheGroupByNameAndGivesNoWrongToken) {
   for (const int32_t after : {0, 3}) LoseAMessage(after);
 }
 
-// As many faults as BRAID_MOVE_FAULTS says, of each kind in turn, at messages that are drawn.
+// As many faults of each kind as BRAID_MOVE_FAULTS says, in turn, at messages that are drawn.
 TEST_F(MovesTest, AsManyFaultsAsAreAskedForChangeNoAnswer) {
   const char* asked = std::getenv("BRAID_MOVE_FAULTS");
   if (asked == nullptr) GTEST_SKIP() << "BRAID_MOVE_FAULTS is not set";
   constexpr Fault kKinds[] = {Fault::kDamaged, Fault::kLate, Fault::kLost, Fault::kDelayed};
   Rng rng(1);
   const std::unique_ptr<Machine> machine = Ranks(milliseconds(20000));
-  for (int32_t n = 0; n < std::atoi(asked); ++n) {
+  for (int32_t n = 0; n < std::atoi(asked) * std::ssize(kKinds); ++n) {
     const Fault fault = kKinds[static_cast<size_t>(n) % std::size(kKinds)];
     const auto after = static_cast<int32_t>(rng.Below(12));
     if (fault == Fault::kLost) {  // a group of its own, which ends
