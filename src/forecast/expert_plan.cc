@@ -259,8 +259,10 @@ Result<ExpertLoads> DrawLoads(const ModelSpec& spec, const DrawnLoads& drawn) {
     LoadWindow window{.passes = 1, .tokens = drawn.tokens};
     for (std::vector<size_t>& order : orders) {
       // Two neighbours change places, so that what is hot changes slowly.
-      const auto at = rng.Below(experts - 1);
-      std::swap(order[at], order[at + 1]);
+      if (experts > 1) {
+        const auto at = rng.Below(experts - 1);
+        std::swap(order[at], order[at + 1]);
+      }
       window.counts.push_back(ZipfCounts(order, drawn.tokens, loads.top_k, drawn.exponent));
     }
     loads.windows.push_back(std::move(window));

@@ -211,6 +211,10 @@ TEST(ExpertPlan, DrawnLoadsFollowZipfsLawAndDrift) {
   const auto steep = DrawLoads(spec, {.exponent = 9, .windows = 1, .tokens = 10});
   ASSERT_TRUE(steep);
   EXPECT_EQ(std::ranges::max(steep->windows[0].counts[0]), 10);
+  // One expert has no neighbour.
+  std::get<MoeFfn>(spec.layers[1].ffn) =
+      std::get<MoeFfn>(spec.layers[2].ffn) = {.experts = 1, .top_k = 1, .width = 32};
+  EXPECT_EQ(DrawLoads(spec, drawn)->windows[2].counts[1], std::vector<int64_t>{1000});
   spec.layers.resize(1);
   EXPECT_FALSE(DrawLoads(spec, drawn));
 }
