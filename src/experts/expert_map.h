@@ -55,6 +55,9 @@ class Replicas {
   std::vector<int32_t> begin_, slots_;
 };
 
+// The seed by which ranks choose replicas; each layer adds its number in the model.
+inline constexpr uint64_t kReplicaSeed = 42;
+
 // Which slot each rank sends a token for an expert to: [rank * experts + expert]. A rank that holds
 // a replica takes it; a rank whose node holds some takes one of those; others take any. Replicas
 // of a node, and those for ranks of other nodes, get numbers of ranks that differ by one at most,

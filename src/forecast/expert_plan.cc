@@ -152,17 +152,18 @@ PlacementReport Comparison::ReportOf(PlacementMethod method) const {
   const Loads known = SumOf(windows().first(known_)), held = SumOf(windows().subspan(known_));
   const Placed in_order(known.size(), InOrder(shape_));
   const Placed placed = Place(method, in_order, known);
-  PlacementReport report{
-      .method = method,
-      .balance_known = EvenBalance(placed, known),
-      .balance_held_out = EvenBalance(placed, held),
-      .balance_chosen = BalanceOf(held,
-                                  [&](size_t layer) {
-                                    const auto choices = ReplicaChoices(shape_, placed[layer],
-                                                                        options_.seed + layer);
-                                    return ChosenLoads(shape_, choices, held[layer]);
-                                  }),
-      .received = ReceivedBy(in_order, placed)};
+  PlacementReport report{.method = method,
+                         .balance_known = EvenBalance(placed, known),
+                         .balance_held_out = EvenBalance(placed, held),
+                         .balance_chosen = BalanceOf(
+                             held,
+                             [&](size_t layer) {
+                               const auto choices = ReplicaChoices(
+                                   shape_, placed[layer],
+                                   options_.seed + static_cast<uint64_t>(loads_.layers[layer]));
+                               return ChosenLoads(shape_, choices, held[layer]);
+                             }),
+                         .received = ReceivedBy(in_order, placed)};
   for (size_t layer = 0; layer < held.size(); ++layer) {
     std::vector<double> of_ranks = RankLoads(shape_, placed[layer], held[layer]);
     const double mean = std::accumulate(of_ranks.begin(), of_ranks.end(), 0.0) / shape_.ranks;

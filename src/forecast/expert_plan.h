@@ -19,11 +19,11 @@ enum class PlacementMethod : uint8_t { kInOrder, kHierarchical, kGlobal, kIncrem
 std::string_view NameOf(PlacementMethod method);
 
 struct ExpertPlanOptions {
-  double known = 0.5;       // part of the windows that placements see
-  int32_t groups = 0;       // of experts, for the hierarchical one; 0: none
-  double wanted = 0.95;     // balance at which the incremental one is content
-  uint64_t seed = 42;       // of the choice among replicas
-  int64_t step_tokens = 0;  // of all ranks, for times
+  double known = 0.5;            // part of the windows that placements see
+  int32_t groups = 0;            // of experts, for the hierarchical one; 0: none
+  double wanted = 0.95;          // balance at which the incremental one is content
+  uint64_t seed = kReplicaSeed;  // of the choice among replicas, as the engine has it
+  int64_t step_tokens = 0;       // of all ranks, for times
 };
 
 // The model's experts on hardware, for bytes and times.

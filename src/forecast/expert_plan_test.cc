@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 
+#include "experts/expert_map.h"
 #include "experts/placement.h"
 #include "forecast/formulas.h"
 
@@ -131,6 +132,24 @@ TEST(ExpertPlan, OnlinePlacementsAreJudgedByTheNextWindow) {
   for (const double balance : moved.windows_online) sum += balance;
   EXPECT_DOUBLE_EQ(moved.balance_online, sum / 4);
   EXPECT_DOUBLE_EQ(moved.rank_loads[0][0] + moved.rank_loads[0][1], 2);
+}
+
+// As ChooseReplicas of the engine (runtime/experts/expert_slots.h) chooses.
+TEST(ExpertPlan, RanksChooseReplicasByTheNumberOfTheLayerInTheModel) {
+  constexpr ExpertShape kCopies{.experts = 4, .redundant = 3, .ranks = 7, .ranks_per_node = 7};
+  ExpertLoads loads = Recorded({{800, 40, 2, 2}, {800, 40, 2, 2}});
+  const std::vector<double> counts{800, 40, 2, 2};
+  std::vector<double> balances;
+  for (int32_t layer = 0; layer < 20; ++layer) {
+    loads.layers = {layer};
+    const auto reports = ComparePlacements(loads, kCopies, {}, nullptr);
+    ASSERT_TRUE(reports) << reports.error().message;
+    const auto choices =
+        ReplicaChoices(kCopies, InOrder(kCopies), kReplicaSeed + static_cast<uint64_t>(layer));
+    balances.push_back(Find(*reports, PlacementMethod::kInOrder).balance_chosen);
+    EXPECT_DOUBLE_EQ(balances.back(), Balancedness(ChosenLoads(kCopies, choices, counts)));
+  }
+  EXPECT_GT(std::ranges::max(balances), std::ranges::min(balances));
 }
 
 TEST(ExpertPlan, TheHierarchicalPlacementNeedsGroupsThatDivide) {

@@ -182,7 +182,7 @@ Status ExpertsPlanCommand::Run() {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
     ASSIGN_OR_RETURN(spec, ParseModelSpec(text, path));
   }
-  options_.seed = seed_.value_or(42);
+  options_.seed = seed_.value_or(kReplicaSeed);
   ASSIGN_OR_RETURN(const ExpertLoads loads, ReadLoads(spec));
   ASSIGN_OR_RETURN(const std::vector<ExpertShape> shapes, ReadMeshes(loads.experts));
   options_.groups = groups_;

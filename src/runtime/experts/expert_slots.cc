@@ -7,11 +7,6 @@
 #include "base/check.h"
 
 namespace braid {
-namespace {
-
-constexpr uint64_t kSeed = 42;  // as `braid experts plan` has by default
-
-}  // namespace
 
 ExpertShape ShapeOf(const ExpertSlots& slots, int32_t experts, const Communicator& group) {
   const int32_t node = slots.ranks_per_node > 0 ? slots.ranks_per_node : group.size();
@@ -23,7 +18,8 @@ ExpertShape ShapeOf(const ExpertSlots& slots, int32_t experts, const Communicato
 
 std::vector<int32_t> ChooseReplicas(const ExpertShape& shape, const LayerSlots& slots,
                                     int32_t layer, int32_t rank, MoeFfnWeights& weights) {
-  std::vector<int32_t> choices = ReplicaChoices(shape, slots, kSeed + static_cast<uint64_t>(layer));
+  std::vector<int32_t> choices =
+      ReplicaChoices(shape, slots, kReplicaSeed + static_cast<uint64_t>(layer));
   const auto own = choices.begin() + rank * shape.experts;
   weights.slot_of.assign(own, own + shape.experts);
   return choices;
