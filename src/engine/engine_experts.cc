@@ -115,9 +115,11 @@ Result<int64_t> MoveBytesOf(const EngineOptions& options, const ModelSpec& spec,
 
 std::unique_ptr<ExpertBalancer> BalancerOf(const EngineOptions& options, const ModelSpec& spec,
                                            const ExpertSlots& slots) {
-  ExpertShape shape = options.mesh.SlotsOf(LoadsHeaderOf(spec, options.model_dir).experts);
-  shape.ranks_per_node = slots.ranks_per_node;
-  return std::make_unique<ExpertBalancer>(shape, options.balance);
+  ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
+  BalancedExperts experts{.shape = options.mesh.SlotsOf(header.experts),
+                          .layers = std::move(header.layers)};
+  experts.shape.ranks_per_node = slots.ranks_per_node;
+  return std::make_unique<ExpertBalancer>(std::move(experts), options.balance);
 }
 
 Result<ExpertSlots> ExpertSlotsOf(const EngineOptions& options, const ModelSpec& spec, Mesh& mesh) {

@@ -11,9 +11,11 @@
 namespace braid {
 namespace {
 
-double Fullest(const ExpertShape& shape, const LayerSlots& slots, std::span<const double> loads) {
-  return std::ranges::max(RankLoads(shape, slots, loads));
-}
+// What a placement of a layer makes of its load.
+struct Judged {
+  double fullest = 0;  // rows of the fullest rank
+  double time = 0;     // LongestRank
+};
 
 // Of the rank that receives most.
 int64_t MostReceived(const ExpertShape& shape, const LayerSlots& current, const LayerSlots& next) {
@@ -75,9 +77,9 @@ double ExpectedLongest(std::span<const RankTime> ranks) {
 
 }  // namespace
 
-double LongestRank(const ExpertShape& shape, const LayerSlots& slots, std::span<const double> loads,
+double LongestRank(const ExpertShape& shape, std::span<const double> loads,
                    std::span<const BalanceWindow::Part> parts, double rows_per_read) {
-  const Replicas replicas(shape, slots);
+  CHECK(loads.size() == static_cast<size_t>(shape.slots()));
   double all = 0, longest = 0;
   for (const BalanceWindow::Part& part : parts) all += static_cast<double>(part.rows);
   std::vector<RankTime> ranks(static_cast<size_t>(shape.ranks));
@@ -87,10 +89,8 @@ double LongestRank(const ExpertShape& shape, const LayerSlots& slots, std::span<
     const double share = static_cast<double>(part.rows) / all / steps;
     std::ranges::fill(ranks, RankTime());
     for (int32_t slot = 0; slot < shape.slots(); ++slot) {
-      const int32_t expert = slots[static_cast<size_t>(slot)];
-      const double load =
-          loads[static_cast<size_t>(expert)] / static_cast<double>(replicas.Of(expert).size());
-      ranks[static_cast<size_t>(shape.RankOf(slot))].Add(load * share, rows_per_read);
+      ranks[static_cast<size_t>(shape.RankOf(slot))].Add(loads[static_cast<size_t>(slot)] * share,
+                                                         rows_per_read);
     }
     longest += ExpectedLongest(ranks) * steps;
   }
@@ -104,6 +104,7 @@ BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> cur
   const auto parts = window.parts.empty() ? std::span(kOne) : window.parts;
   const auto experts = static_cast<size_t>(shape.experts);
   CHECK(counts.size() == current.size() * experts);
+  CHECK(window.layers.empty() || window.layers.size() == current.size());
   BalanceDecision decision;
   double sum = 0, fullest = 0, fullest_next = 0;
   for (size_t layer = 0; layer < current.size(); ++layer) {
@@ -111,17 +112,21 @@ BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> cur
     const std::vector<double> loads(chosen.begin(), chosen.end());
     const LayerSlots& old = current[layer];
     LayerSlots next = PlaceIncremental(shape, old, loads, rules.wanted);
-    const double before = Fullest(shape, old, loads), after = Fullest(shape, next, loads);
-    const double cost = rules.rows_per_move * static_cast<double>(MostReceived(shape, old, next));
-    const auto time = [&](const LayerSlots& slots) {
-      return LongestRank(shape, slots, loads, parts, rules.rows_per_read);
+    const auto number = window.layers.empty() ? layer : static_cast<size_t>(window.layers[layer]);
+    const auto judge = [&](const LayerSlots& slots) {
+      const auto choices = ReplicaChoices(shape, slots, kReplicaSeed + number);
+      return Judged{
+          std::ranges::max(ChosenLoads(shape, choices, loads)),
+          LongestRank(shape, SlotLoads(shape, choices, loads), parts, rules.rows_per_read)};
     };
-    const double time_before = time(old), saved = time_before - time(next);
-    const bool pays = saved >= rules.gain_min * time_before && saved > cost;
+    const Judged before = judge(old), after = judge(next);
+    const double cost = rules.rows_per_move * static_cast<double>(MostReceived(shape, old, next));
+    const double saved = before.time - after.time;
+    const bool pays = saved >= rules.gain_min * before.time && saved > cost;
     if (!pays) next = old;
     sum += std::accumulate(loads.begin(), loads.end(), 0.0);
-    fullest += before;
-    fullest_next += pays ? after : before;
+    fullest += before.fullest;
+    fullest_next += pays ? after.fullest : before.fullest;
     decision.received += Received(shape, old, next);
     decision.moves |= next != old;
     decision.next.push_back(std::move(next));

@@ -40,19 +40,22 @@ struct BalanceWindow {
     int64_t rows = 1;
   };
   std::span<const Part> parts = {};
+  // In the model, which decides about the choice of replicas. None: counted from 0.
+  std::span<const int32_t> layers = {};
 };
 
 // What the rank that takes longest is expected to take for a layer's experts in all steps, counted
 // in rows of an expert; a slot takes as long as its rows, or as it takes to read it, whichever is
-// longer. `loads`: rows of each expert in all steps. Replicas share an expert's load evenly.
+// longer. `loads`: rows of each slot in all steps (SlotLoads).
 //
 // Every step waits for its own slowest rank. The rows of a slot in a step vary as a Poisson
 // variable does, a rank's time nearly as a normal one, and the longest of these is expected: of
 // steps of few tokens it is well above the time of any rank in the mean, in whatever place experts
 // lie.
-double LongestRank(const ExpertShape& shape, const LayerSlots& slots, std::span<const double> loads,
+double LongestRank(const ExpertShape& shape, std::span<const double> loads,
                    std::span<const BalanceWindow::Part> parts, double rows_per_read);
 
+// By the replicas that ranks choose, if every rank of a group sends an equal part of its rows.
 BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> current,
                        const BalanceWindow& window, const BalanceRules& rules);
 

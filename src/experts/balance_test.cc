@@ -40,6 +40,26 @@ TEST(Balance, StaysWhereItIsWhenMovingCostsMoreThanItSaves) {
   EXPECT_FALSE(Decide(kTwo, kInOrder, {std::vector<int64_t>(8)}, {}).moves);  // nothing was counted
 }
 
+// Of three ranks two hold expert 0, and the third sends its rows to one of them.
+TEST(Balance, CountsRowsWhereRanksSendThem) {
+  constexpr ExpertShape kThree{.experts = 5, .redundant = 1, .ranks = 3, .ranks_per_node = 3};
+  const std::vector<LayerSlots> current = {{0, 1, 0, 2, 3, 4}};
+  const std::vector<int64_t> counts = {6000, 1500, 500, 4000, 0};
+  const std::vector<double> loads(counts.begin(), counts.end());
+  std::vector<double> seen;
+  for (int32_t layer = 0; layer < 20; ++layer) {
+    const auto choices =
+        ReplicaChoices(kThree, current[0], kReplicaSeed + static_cast<uint64_t>(layer));
+    const int32_t layers[] = {layer};
+    const BalanceDecision decision =
+        Decide(kThree, current, {.counts = counts, .layers = layers}, {});
+    EXPECT_DOUBLE_EQ(decision.balance, Balancedness(ChosenLoads(kThree, choices, loads)));
+    seen.push_back(decision.balance);
+  }
+  EXPECT_DOUBLE_EQ(std::ranges::max(seen), 12000.0 / (3 * 4500));
+  EXPECT_DOUBLE_EQ(std::ranges::min(seen), 12000.0 / (3 * 5500));
+}
+
 TEST(Balance, WhatWasMovedForALoadStaysForTheSameLoad) {
   const std::vector<int64_t> counts = {5000, 3000, 2500, 10, 4000, 4100, 100, 100};
   const BalanceDecision first = Decide(kTwo, kInOrder, {counts}, {});
@@ -67,8 +87,7 @@ std::vector<double> Skewed(double rows) {
 
 TEST(Balance, ExpectsWhatTheLongestRankTakesInTheMeanOfManySteps) {
   constexpr ExpertShape kFour{.experts = 64, .redundant = 0, .ranks = 4, .ranks_per_node = 4};
-  const LayerSlots slots = InOrder(kFour);
-  Rng rng(1);
+  Rng rng(1);  // and experts are in order: slot by slot
   for (const double rows : {4.0, 30.0, 300.0, 3000.0}) {
     std::vector<double> loads = Skewed(rows);
     // Ranks whose means are equal, which is when the slowest is far above them.
@@ -84,7 +103,7 @@ TEST(Balance, ExpectsWhatTheLongestRankTakesInTheMeanOfManySteps) {
       sum += std::ranges::max(ranks);
     }
     constexpr BalanceWindow::Part kOne[] = {{}};
-    const double expected = LongestRank(kFour, slots, loads, kOne, 16);
+    const double expected = LongestRank(kFour, loads, kOne, 16);
     EXPECT_NEAR(expected / (sum / kSteps), 1, 0.03) << rows << " rows";
   }
 }

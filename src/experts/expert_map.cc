@@ -127,6 +127,17 @@ std::vector<int32_t> ReplicaChoices(const ExpertShape& shape, std::span<const in
   return choices;
 }
 
+std::vector<double> SlotLoads(const ExpertShape& shape, std::span<const int32_t> choices,
+                              std::span<const double> expert_loads) {
+  CHECK(choices.size() == static_cast<size_t>(shape.ranks * shape.experts));
+  std::vector<double> loads(static_cast<size_t>(shape.slots()));
+  for (size_t i = 0; i < choices.size(); ++i) {
+    loads[static_cast<size_t>(choices[i])] +=
+        expert_loads[i % static_cast<size_t>(shape.experts)] / shape.ranks;
+  }
+  return loads;
+}
+
 std::vector<double> RankLoads(const ExpertShape& shape, std::span<const int32_t> slots,
                               std::span<const double> expert_loads) {
   const Replicas replicas(shape, slots);
@@ -141,11 +152,10 @@ std::vector<double> RankLoads(const ExpertShape& shape, std::span<const int32_t>
 
 std::vector<double> ChosenLoads(const ExpertShape& shape, std::span<const int32_t> choices,
                                 std::span<const double> expert_loads) {
-  CHECK(choices.size() == static_cast<size_t>(shape.ranks * shape.experts));
   std::vector<double> loads(static_cast<size_t>(shape.ranks));
-  for (size_t i = 0; i < choices.size(); ++i) {
-    loads[static_cast<size_t>(shape.RankOf(choices[i]))] +=
-        expert_loads[i % static_cast<size_t>(shape.experts)] / shape.ranks;
+  const std::vector<double> slots = SlotLoads(shape, choices, expert_loads);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    loads[static_cast<size_t>(shape.RankOf(static_cast<int32_t>(i)))] += slots[i];
   }
   return loads;
 }

@@ -65,10 +65,15 @@ inline constexpr uint64_t kReplicaSeed = 42;
 std::vector<int32_t> ReplicaChoices(const ExpertShape& shape, std::span<const int32_t> slots,
                                     uint64_t seed);
 
+// What each slot computes if every rank sends an equal part of the load to the replica that it
+// chooses.
+std::vector<double> SlotLoads(const ExpertShape& shape, std::span<const int32_t> choices,
+                              std::span<const double> expert_loads);
+
 // What each rank computes if the replicas of an expert share its load evenly.
 std::vector<double> RankLoads(const ExpertShape& shape, std::span<const int32_t> slots,
                               std::span<const double> expert_loads);
-// The same if every rank sends an equal part of the load to the replica that it chooses.
+// The same by SlotLoads.
 std::vector<double> ChosenLoads(const ExpertShape& shape, std::span<const int32_t> choices,
                                 std::span<const double> expert_loads);
 

@@ -270,8 +270,14 @@ double BenchRebalanceCommand::CostRatio() const {
     }
     constexpr BalanceWindow::Part kOne[] = {{}};
     const double per_read = BalanceRules().rows_per_read;
-    cost[0] += LongestRank(shape_, in_order_[layer], loads, kOne, per_read);
-    cost[1] += LongestRank(shape_, placed_[layer], loads, kOne, per_read);
+    const uint64_t seed =
+        kReplicaSeed + static_cast<uint64_t>(engine_->experts()->header().layers[layer]);
+    const auto longest = [&](const LayerSlots& slots) {
+      const auto choices = ReplicaChoices(shape_, slots, seed);
+      return LongestRank(shape_, SlotLoads(shape_, choices, loads), kOne, per_read);
+    };
+    cost[0] += longest(in_order_[layer]);
+    cost[1] += longest(placed_[layer]);
   }
   return cost[0] > 0 ? cost[1] / cost[0] : 1;
 }

@@ -25,7 +25,7 @@ struct ExpertBalancer::State {
     EventSink* events = nullptr;
   };
 
-  const ExpertShape shape;
+  const BalancedExperts experts;
   const BalancerOptions options;
   // Of the engine thread: since the last question.
   std::vector<int64_t> counts;
@@ -39,8 +39,8 @@ struct ExpertBalancer::State {
   BalancerFigures figures;
   std::thread thread;
 
-  State(const ExpertShape& s, const BalancerOptions& o)
-      : shape(s), options(o), thread([this] { Run(); }) {}
+  State(BalancedExperts e, const BalancerOptions& o)
+      : experts(std::move(e)), options(o), thread([this] { Run(); }) {}
 
   void Run() {
     ::pthread_setname_np(::pthread_self(), "braid-balancer");
@@ -50,8 +50,8 @@ struct ExpertBalancer::State {
       if (stop) return;
       const Question asked = *std::exchange(question, std::nullopt);
       lock.unlock();
-      BalanceDecision decision =
-          Decide(shape, asked.placement, {asked.counts, asked.parts}, options.rules);
+      BalanceDecision decision = Decide(experts.shape, asked.placement,
+                                        {asked.counts, asked.parts, experts.layers}, options.rules);
       const bool moves = decision.moves && decision.balance < options.below;
       lock.lock();
       ++figures.decisions;
@@ -65,8 +65,8 @@ struct ExpertBalancer::State {
   }
 };
 
-ExpertBalancer::ExpertBalancer(const ExpertShape& shape, const BalancerOptions& options)
-    : state_(std::make_unique<State>(shape, options)) {}
+ExpertBalancer::ExpertBalancer(BalancedExperts experts, const BalancerOptions& options)
+    : state_(std::make_unique<State>(std::move(experts), options)) {}
 
 ExpertBalancer::~ExpertBalancer() { Stop(); }
 

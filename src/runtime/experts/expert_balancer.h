@@ -24,9 +24,15 @@ struct BalancerFigures {
   double predicted = 0;  // balance under the last placement that was wanted; 0: none
 };
 
+// What lies in the slots of a group of ranks.
+struct BalancedExperts {
+  ExpertShape shape;
+  std::vector<int32_t> layers;  // of the model: those with experts
+};
+
 class ExpertBalancer {
  public:
-  ExpertBalancer(const ExpertShape& shape, const BalancerOptions& options);
+  ExpertBalancer(BalancedExperts experts, const BalancerOptions& options);
   ~ExpertBalancer();
 
   // Engine thread: so many steps' counts, [layer][expert]. Where the experts lie is asked for only

@@ -26,7 +26,8 @@ bool MovesAfter(const std::vector<Steps>& steps) {
   constexpr ExpertShape kReplicas{.experts = 4, .redundant = 2, .ranks = 2, .ranks_per_node = 2};
   const std::vector<int64_t> counts = {10000, 10000, 40000, 20000};
   Moves moves;
-  ExpertBalancer balancer(kReplicas, {.every_steps = 10, .below = 1, .rules = {}});
+  ExpertBalancer balancer({.shape = kReplicas, .layers = {3}},
+                          {.every_steps = 10, .below = 1, .rules = {}});
   for (const auto& [count, tokens] : steps) {
     for (int64_t i = 0; i < count; ++i) balancer.AddStep(tokens);
   }
