@@ -117,7 +117,8 @@ std::unique_ptr<ExpertBalancer> BalancerOf(const EngineOptions& options, const M
                                            const ExpertSlots& slots) {
   ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
   BalancedExperts experts{.shape = options.mesh.SlotsOf(header.experts),
-                          .layers = std::move(header.layers)};
+                          .layers = std::move(header.layers),
+                          .groups = options.mesh.ranks() / options.mesh.ep};
   experts.shape.ranks_per_node = slots.ranks_per_node;
   return std::make_unique<ExpertBalancer>(std::move(experts), options.balance);
 }

@@ -103,13 +103,14 @@ BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> cur
   constexpr BalanceWindow::Part kOne[] = {{}};
   const auto parts = window.parts.empty() ? std::span(kOne) : window.parts;
   const auto experts = static_cast<size_t>(shape.experts);
-  CHECK(counts.size() == current.size() * experts);
+  CHECK(counts.size() == current.size() * experts && window.groups > 0);
   CHECK(window.layers.empty() || window.layers.size() == current.size());
   BalanceDecision decision;
   double sum = 0, fullest = 0, fullest_next = 0;
   for (size_t layer = 0; layer < current.size(); ++layer) {
     const auto chosen = counts.subspan(layer * experts, experts);
-    const std::vector<double> loads(chosen.begin(), chosen.end());
+    std::vector<double> loads(chosen.begin(), chosen.end());
+    for (double& load : loads) load /= window.groups;
     const LayerSlots& old = current[layer];
     LayerSlots next = PlaceIncremental(shape, old, loads, rules.wanted);
     const auto number = window.layers.empty() ? layer : static_cast<size_t>(window.layers[layer]);

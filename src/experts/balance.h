@@ -42,6 +42,8 @@ struct BalanceWindow {
   std::span<const Part> parts = {};
   // In the model, which decides about the choice of replicas. None: counted from 0.
   std::span<const int32_t> layers = {};
+  // Of ranks that have all experts together: each has an equal part of the counts.
+  int32_t groups = 1;
 };
 
 // What the rank that takes longest is expected to take for a layer's experts in all steps, counted

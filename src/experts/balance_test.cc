@@ -40,6 +40,17 @@ TEST(Balance, StaysWhereItIsWhenMovingCostsMoreThanItSaves) {
   EXPECT_FALSE(Decide(kTwo, kInOrder, {std::vector<int64_t>(8)}, {}).moves);  // nothing was counted
 }
 
+TEST(Balance, OfSeveralGroupsEachSavesItsPartOnly) {
+  // The rows of the test above, from each of four groups.
+  const std::vector<int64_t> counts = {160, 160, 0, 0, 0, 0, 0, 0};
+  EXPECT_TRUE(Decide(kTwo, kInOrder, {counts}, {}).moves);
+  EXPECT_FALSE(Decide(kTwo, kInOrder, {.counts = counts, .groups = 4}, {}).moves);
+  const BalanceDecision decision =
+      Decide(kTwo, kInOrder, {.counts = counts, .groups = 4}, {.rows_per_move = 30});
+  EXPECT_TRUE(decision.moves);
+  EXPECT_DOUBLE_EQ(decision.balance, 0.5);
+}
+
 // Of three ranks two hold expert 0, and the third sends its rows to one of them.
 TEST(Balance, CountsRowsWhereRanksSendThem) {
   constexpr ExpertShape kThree{.experts = 5, .redundant = 1, .ranks = 3, .ranks_per_node = 3};

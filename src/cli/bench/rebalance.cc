@@ -262,8 +262,9 @@ double BenchRebalanceCommand::CostRatio() const {
   const LoadWindow window = engine_->experts()->last();
   double cost[2] = {};
   for (size_t layer = 0; layer < placed_.size(); ++layer) {
-    // As the balancer sees a step: the rows of its tokens, with the shares of the window.
-    const double step = static_cast<double>(sequences_) * (prompts_ ? input_tokens_ : 1);
+    // As the balancer sees a step: the rows of a group's tokens, with the shares of the window.
+    const double groups = static_cast<double>(options_.mesh.ranks()) / shape_.ranks;
+    const double step = static_cast<double>(sequences_) * (prompts_ ? input_tokens_ : 1) / groups;
     std::vector<double> loads;
     for (const int64_t count : window.counts[layer]) {
       loads.push_back(static_cast<double>(count) * step / static_cast<double>(window.tokens));

@@ -50,8 +50,9 @@ struct ExpertBalancer::State {
       if (stop) return;
       const Question asked = *std::exchange(question, std::nullopt);
       lock.unlock();
-      BalanceDecision decision = Decide(experts.shape, asked.placement,
-                                        {asked.counts, asked.parts, experts.layers}, options.rules);
+      BalanceDecision decision =
+          Decide(experts.shape, asked.placement,
+                 {asked.counts, asked.parts, experts.layers, experts.groups}, options.rules);
       const bool moves = decision.moves && decision.balance < options.below;
       lock.lock();
       ++figures.decisions;

@@ -28,6 +28,7 @@ struct BalancerFigures {
 struct BalancedExperts {
   ExpertShape shape;
   std::vector<int32_t> layers;  // of the model: those with experts
+  int32_t groups = 1;           // that have all experts each
 };
 
 class ExpertBalancer {

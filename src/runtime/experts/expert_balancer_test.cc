@@ -22,11 +22,11 @@ struct Steps {
 };
 
 // Whether experts move after steps of 80,000 tokens in all, of which half choose expert 2.
-bool MovesAfter(const std::vector<Steps>& steps) {
+bool MovesAfter(const std::vector<Steps>& steps, int32_t groups = 1) {
   constexpr ExpertShape kReplicas{.experts = 4, .redundant = 2, .ranks = 2, .ranks_per_node = 2};
   const std::vector<int64_t> counts = {10000, 10000, 40000, 20000};
   Moves moves;
-  ExpertBalancer balancer({.shape = kReplicas, .layers = {3}},
+  ExpertBalancer balancer({.shape = kReplicas, .layers = {3}, .groups = groups},
                           {.every_steps = 10, .below = 1, .rules = {}});
   for (const auto& [count, tokens] : steps) {
     for (int64_t i = 0; i < count; ++i) balancer.AddStep(tokens);
@@ -47,6 +47,11 @@ TEST(ExpertBalancer, JudgesStepsByTheirTokens) {
   EXPECT_FALSE(MovesAfter({{10'000, 8}}));
   // A prompt beside tokens that come one by one: its rows take most of the time.
   EXPECT_TRUE(MovesAfter({{1, 60'000}, {500, 40}}));
+}
+
+TEST(ExpertBalancer, JudgesTheTokensOfAGroup) {
+  EXPECT_TRUE(MovesAfter({{10, 8000}}, 2));
+  EXPECT_FALSE(MovesAfter({{10, 8000}}, 1000));  // 8 of each
 }
 
 }  // namespace
