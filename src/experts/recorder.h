@@ -38,8 +38,9 @@ class ExpertRecorder {
 
   // Of several ranks each counts its own tokens: before the pass ends that completes the shortest
   // window, one of them gets all that the others have counted since the last one, layer by layer,
-  // and adds it; the others forget it.
+  // and adds it; the others forget it. The index is that of the header's layers.
   bool completes_window() const { return windows_[0].passes + 1 == kWindows[0]; }
+  std::span<const int64_t> Open(size_t index) const { return windows_[0].counts[index]; }
   void AppendOpen(std::vector<int64_t>& counts) const;
   void AddOpen(std::span<const int64_t> counts);
   void ForgetOpen();

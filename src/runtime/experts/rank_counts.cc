@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 
@@ -21,7 +22,23 @@ RankCounts::RankCounts(ExpertRecorder& recorder, const ops::Ranks& ranks)
     : recorder_(recorder), ranks_(ranks), layers_(recorder.header().layers.size()) {}
 
 void RankCounts::SetChoices(size_t index, const ExpertShape& shape, std::vector<int32_t> choices) {
-  layers_[index] = {shape, std::move(choices)};
+  AddRows(index);  // until now they went where the layer's experts lay
+  Layer& layer = layers_[index];
+  const auto own = choices.begin() + ranks_.experts->rank() * shape.experts;
+  layer.shape = shape;
+  layer.choices.assign(own, own + shape.experts);
+  layer.sent.resize(static_cast<size_t>(shape.ranks));
+  layer.counted.resize(static_cast<size_t>(shape.experts));
+}
+
+// What the layer has counted since the last call.
+void RankCounts::AddRows(size_t index) {
+  Layer& layer = layers_[index];
+  const std::span<const int64_t> open = recorder_.Open(index);
+  for (size_t e = 0; e < layer.choices.size(); ++e) {
+    const auto to = static_cast<size_t>(layer.shape.RankOf(layer.choices[e]));
+    layer.sent[to] += open[e] - std::exchange(layer.counted[e], open[e]);
+  }
 }
 
 Result<bool> RankCounts::EndPass(int64_t tokens) {
@@ -34,6 +51,15 @@ Result<bool> RankCounts::EndPass(int64_t tokens) {
   const bool first = all.rank() == 0;
   own_.clear();
   recorder_.AppendOpen(own_);
+  const size_t counted = own_.size();
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    Layer& layer = layers_[l];
+    CHECK(!layer.choices.empty(), "layer {} has no choices", l);
+    AddRows(l);
+    own_.insert(own_.end(), layer.sent.begin(), layer.sent.end());
+    std::ranges::fill(layer.sent, 0);
+    std::ranges::fill(layer.counted, 0);
+  }
   all_.resize(first ? own_.size() * count : 0);
   std::vector<Bytes> send(count);
   std::vector<MutableBytes> receive(count);
@@ -47,11 +73,11 @@ Result<bool> RankCounts::EndPass(int64_t tokens) {
   if (first) {
     RankRows window{recorder_.header().layers, {}};
     window.rows.assign(layers_.size(), std::vector<int64_t>(count));
-    sum_.assign(own_.size(), 0);
+    sum_.assign(counted, 0);
     for (size_t rank = 0; rank < count; ++rank) {
-      const auto counts = std::span<const int64_t>(all_).subspan(rank * own_.size(), own_.size());
-      for (size_t i = 0; i < counts.size(); ++i) sum_[i] += counts[i];
-      CountRows(rank, counts, window);
+      const auto told = std::span<const int64_t>(all_).subspan(rank * own_.size(), own_.size());
+      for (size_t i = 0; i < counted; ++i) sum_[i] += told[i];
+      CountRows(rank, told.subspan(counted), window);
     }
     recorder_.AddOpen(sum_);
     std::lock_guard lock(mutex_);
@@ -62,17 +88,11 @@ Result<bool> RankCounts::EndPass(int64_t tokens) {
 }
 
 // Ranks share experts with those of their own group of neighbours.
-void RankCounts::CountRows(size_t rank, std::span<const int64_t> counts, RankRows& window) const {
+void RankCounts::CountRows(size_t rank, std::span<const int64_t> sent, RankRows& window) const {
   size_t at = 0;
   for (size_t l = 0; l < layers_.size(); ++l) {
-    const auto& [shape, choices] = layers_[l];
-    CHECK(!choices.empty(), "layer {} has no choices", l);
-    const size_t of_group = rank % static_cast<size_t>(shape.ranks), group = rank - of_group;
-    const auto experts = static_cast<size_t>(shape.experts);
-    for (size_t e = 0; e < experts; ++e, ++at) {
-      const int32_t slot = choices[of_group * experts + e];
-      window.rows[l][group + static_cast<size_t>(shape.RankOf(slot))] += counts[at];
-    }
+    const size_t ranks = layers_[l].sent.size(), group = rank - rank % ranks;
+    for (size_t r = 0; r < ranks; ++r) window.rows[l][group + r] += sent[at++];
   }
 }
 

@@ -1,6 +1,6 @@
-// The loads of experts on several ranks: each rank counts its own tokens, and every few steps the
-// first rank gets what all have counted. It knows then who chose what, and so how many rows each
-// rank computed. Engine thread, but for `last`.
+// The loads of experts on several ranks: each rank counts its own tokens, and which ranks it sends
+// their rows to, also while experts move. Every few steps the first rank gets what all have
+// counted. Engine thread, but for `last`.
 #pragma once
 
 #include <cstdint>
@@ -39,16 +39,19 @@ class RankCounts {
   RankRows last() const;
 
  private:
-  void CountRows(size_t rank, std::span<const int64_t> counts, RankRows& window) const;
+  void AddRows(size_t index);
+  void CountRows(size_t rank, std::span<const int64_t> sent, RankRows& window) const;
 
   ExpertRecorder& recorder_;
   const ops::Ranks& ranks_;
   struct Layer {
     ExpertShape shape;
-    std::vector<int32_t> choices;  // ReplicaChoices
+    std::vector<int32_t> choices;  // this rank's, of ReplicaChoices
+    std::vector<int64_t> sent;     // to each rank of the group, in the open window
+    std::vector<int64_t> counted;  // of each expert, the rows that `sent` has
   };
   std::vector<Layer> layers_;
-  std::vector<int64_t> own_, all_, sum_;
+  std::vector<int64_t> own_, all_, sum_;  // counts of experts; in the first two then rows sent
   mutable std::mutex mutex_;
   RankRows last_;
 };

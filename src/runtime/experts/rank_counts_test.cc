@@ -1,0 +1,55 @@
+// Whose rows a rank computed, while experts go from one rank to another.
+#include "runtime/experts/rank_counts.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "runtime/rank_groups.h"
+
+namespace braid {
+namespace {
+
+// Four ranks, of which two share two experts of layer 1.
+constexpr ExpertShape kShape{.experts = 2, .redundant = 0, .ranks = 2, .ranks_per_node = 2};
+const std::vector<int32_t> kInOrder = {0, 1, 0, 1}, kExchanged = {1, 0, 1, 0};
+
+TEST(RankCounts, RowsCountWhereTheExpertLiesInTheirStep) {
+  ThreadRanks groups({.dp = 4, .ep = 2}, std::chrono::seconds(60));
+  std::vector<RankRows> windows;
+  // All tokens choose expert 0; rank r has r + 1 of them in each pass. Experts are exchanged after
+  // the fourth pass, and go back after the thirteenth, in the second group only.
+  const auto count = [&](int32_t rank) {
+    ops::Ranks ranks = groups.Of(rank);
+    ExpertRecorder recorder({.model = "m", .experts = 2, .top_k = 1, .layers = {1}});
+    RankCounts counts(recorder, ranks);
+    counts.SetChoices(0, kShape, kInOrder);
+    for (int pass = 1; pass <= 20; ++pass) {
+      recorder.Count(1, std::vector<int32_t>(static_cast<size_t>(rank) + 1, 0));
+      const Result<bool> complete = counts.EndPass(10);
+      ASSERT_TRUE(complete) << complete.error().message;
+      ASSERT_EQ(*complete, rank == 0 && pass % 10 == 0);
+      if (*complete) {
+        windows.push_back(counts.last());
+        EXPECT_EQ(counts.sum()[0], 100);
+        EXPECT_EQ(counts.sum()[1], 0);
+      }
+      if (pass == 4) counts.SetChoices(0, kShape, kExchanged);
+      if (pass == 13 && rank >= 2) counts.SetChoices(0, kShape, kInOrder);
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int32_t rank = 0; rank < 4; ++rank) threads.emplace_back(count, rank);
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_EQ(windows.size(), 2u);
+  EXPECT_EQ(windows[0].layers, std::vector<int32_t>{1});
+  EXPECT_EQ(windows[0].rows, (std::vector<std::vector<int64_t>>{{12, 18, 28, 42}}));
+  EXPECT_EQ(windows[1].rows, (std::vector<std::vector<int64_t>>{{0, 30, 49, 21}}));
+  EXPECT_DOUBLE_EQ(windows[1].Balance(), 100.0 / (4 * 49));
+}
+
+}  // namespace
+}  // namespace braid
