@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "tests/equality/table.h"
 #include "tests/mistakes/each_found.h"
 
@@ -122,9 +124,39 @@ bool GroupsKeepTheSamePlacement() {
   return first.progress().dropped > 0;
 }
 
+// Every token of the same steps once for each expert that it chooses, and every such row on some
+// rank.
+bool RanksCountWhatOneCounts() {
+  Machine alone({Model::kQwen35Moe, BestHere(Compute::kF32)}),
+      ranks({.model = Model::kQwen35Moe,
+             .arithmetic = BestHere(Compute::kF32),
+             .mesh = {.tp = 4, .ep = 2, .redundant = 2},
+             .placed = true,
+             .moving = true});
+  for (Machine* machine : {&alone, &ranks}) {
+    Engine run(*machine, machine->config());
+    for (int64_t id = 0; id < 3; ++id) {
+      run.Submit(MakeRequest(id, Tokens(static_cast<uint64_t>(id), 70), 40));
+    }
+    run.Drain();
+  }
+  const LoadWindow window = ranks.executor().counted().last();
+  const RankRows rows = ranks.executor().rank(0).rank_counts()->last();
+  if (window.passes != 10 || window != alone.executor().counted().last()) return false;
+  const int64_t choices = window.tokens * ranks.executor().counted().header().top_k;
+  for (size_t layer = 0; layer < window.counts.size(); ++layer) {
+    const auto sum = [&](const std::vector<int64_t>& of) {
+      return std::accumulate(of.begin(), of.end(), int64_t{0});
+    };
+    if (sum(window.counts[layer]) != choices || sum(rows.rows[layer]) != choices) return false;
+  }
+  return true;
+}
+
 TEST(RankMistakes, AreFound) {
   ExpectEachFound(kMistakes, [] {
-    return RanksChangeNothing() && HeadsOfRanksProposeTheSame() && GroupsKeepTheSamePlacement();
+    return RanksCountWhatOneCounts() && RanksChangeNothing() && HeadsOfRanksProposeTheSame() &&
+           GroupsKeepTheSamePlacement();
   });
 }
 

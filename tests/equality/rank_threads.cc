@@ -8,18 +8,37 @@
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <variant>
 
 #include "runtime/rank_groups.h"
 #include "scheduler/inbox.h"
 
 namespace braid {
 
+namespace {
+
+// No layers: the model has no experts.
+ExpertLoads HeaderOf(const ModelSpec& spec) {
+  ExpertLoads header;
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const MoeFfn* moe = std::get_if<MoeFfn>(&spec.layers[i].ffn);
+    if (moe == nullptr) continue;
+    header.layers.push_back(static_cast<int32_t>(i));
+    header.experts = moe->experts;
+    header.top_k = moe->top_k;
+  }
+  return header;
+}
+
+}  // namespace
+
 struct RankThreads::State {
   std::vector<RankModel> models;
   std::unique_ptr<ThreadRanks> groups;
   std::vector<std::unique_ptr<Communicator>> links;
   std::vector<std::unique_ptr<ModelExecutor>> executors;
-  std::deque<Inbox> ended;           // of each rank
+  std::deque<ExpertRecorder> counted;  // of each rank, as are
+  std::deque<Inbox> ended;
   std::vector<std::thread> threads;  // of all ranks but the first
 
   std::mutex mutex;
@@ -54,6 +73,8 @@ RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
     : state_(new State) {
   State& s = *state_;
   s.models = std::move(ranks);
+  const ExpertLoads header = HeaderOf(s.models.front().spec);
+  const bool counts = !header.layers.empty() && config.home == nullptr;
   s.groups = std::make_unique<ThreadRanks>(mesh, deadline);
   for (int32_t rank = 0; rank < mesh.ranks(); ++rank) {
     ModelExecutorConfig own = config;
@@ -71,6 +92,7 @@ RankThreads::RankThreads(std::vector<RankModel> ranks, const Mesh& mesh,
     RankModel& model = s.models[static_cast<size_t>(rank)];
     own.movers[static_cast<size_t>(Place::kDisk)] = model.tier;
     own.movers[static_cast<size_t>(Place::kPeer)] = model.peer;
+    if (counts) own.experts = &s.counted.emplace_back(header);
     s.executors.push_back(
         std::make_unique<ModelExecutor>(model.spec, std::move(model.weights), own));
     s.ended.emplace_back();
@@ -111,6 +133,8 @@ void RankThreads::Launch(Plan plan, EventSink& events) {
   }
   events.Post(std::move(done));
 }
+
+const ExpertRecorder& RankThreads::counted() const { return state_->counted.front(); }
 
 ops::Ranks RankThreads::groups(int32_t rank) { return state_->groups->Of(rank); }
 

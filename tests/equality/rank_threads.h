@@ -39,6 +39,8 @@ class RankThreads final : public Executor {
 
   ModelExecutor& rank(int32_t rank);
   ops::Ranks groups(int32_t rank);  // of several ranks
+  // What the tokens of all ranks chose; not of a model without experts, nor on a device.
+  const ExpertRecorder& counted() const;
 
  private:
   struct State;
