@@ -6,48 +6,12 @@
 #include <algorithm>
 #include <set>
 
-#include "base/json.h"
 #include "base/rng.h"
 #include "forecast/formulas.h"
-#include "model/families/families.h"
+#include "forecast/test_forecast.h"
 
 namespace braid {
 namespace {
-
-ModelSpec Dense() {
-  return {.hidden = 64,
-          .vocabulary = 128,
-          .context_tokens_max = 4096,
-          .layers = {{.prefix = "@layers.0.",
-                      .mixer = FullAttention{.heads = 4, .kv_heads = 2, .head_dim = 16},
-                      .ffn = DenseFfn{.width = 256}}},
-          .prefixes = {""}};
-}
-ModelSpec Mixture() {
-  ModelSpec spec = Dense();
-  spec.layers[0].ffn = MoeFfn{.experts = 16, .top_k = 2, .width = 32, .shared_width = 32};
-  return spec;
-}
-Hardware Machine() {
-  return {.name = "machine",
-          .memory_bytes = 1e9,
-          .memory_bytes_per_second = 1e9,
-          .bf16_flops = 1e12,
-          .link_bytes_per_second = 1e8,
-          .link_devices = 8,
-          .network_bytes_per_second = 1e7};
-}
-Forecast Of(const ModelSpec& spec, const Mesh& mesh, const Workload& workload,
-            const ForecastOptions& options = {}, const Hardware& hardware = Machine()) {
-  Result<Forecast> forecast = ForecastOf(spec, mesh, hardware, workload, options);
-  CHECK(forecast, "{}", forecast.error().message);
-  return *std::move(forecast);
-}
-constexpr Workload kWorkload{.input_tokens = 512, .output_tokens = 64, .concurrency = 8};
-
-std::string ErrorOf(const Result<Forecast>& forecast) {
-  return forecast ? "no error" : forecast.error().message;
-}
 
 TEST(Forecast, TheFullestRankOfExpertsDecides) {
   const auto experts = [](const StepForecast& step) {
@@ -463,125 +427,6 @@ TEST(Forecast, SaysWhatIsWrongWithItsInput) {
   lone.link_devices = 1;
   lone.network_bytes_per_second = 0;
   EXPECT_NE(error({.tp = 2}, kWorkload, lone).find("network_bytes_per_second"), std::string::npos);
-}
-
-TEST(Search, FindsTheFastestMeshThatFitsAndKeepsTheBounds) {
-  const SearchSpace space{.devices_max = 4};
-  const Result<SearchResult> best = SearchMesh(Mixture(), Machine(), kWorkload, {}, space);
-  ASSERT_TRUE(best) << best.error().message;
-  for (const Mesh& mesh : {Mesh{}, Mesh{.tp = 2}, Mesh{.tp = 4, .ep = 4}, Mesh{.dp = 4},
-                           Mesh{.dp = 2, .tp = 2, .ep = 4}}) {
-    EXPECT_GE(best->forecast.overlapped.output_tokens_per_second,
-              Of(Mixture(), mesh, kWorkload).overlapped.output_tokens_per_second)
-        << MeshText(mesh);
-  }
-  SearchSpace bounded = space;
-  bounded.inter_token_seconds_max = best->forecast.overlapped.inter_token_seconds_mean * 0.999;
-  const Result<SearchResult> other = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
-  if (other) {
-    EXPECT_LE(other->forecast.overlapped.inter_token_seconds_mean,
-              *bounded.inter_token_seconds_max);
-  }
-  bounded.inter_token_seconds_max = 1e-12;
-  const Result<SearchResult> none = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
-  ASSERT_FALSE(none);
-  EXPECT_NE(none.error().message.find("inter-token latency"), std::string::npos);
-}
-
-TEST(Search, SaysHowManyMeshesThereAreAndWhyNoneWillDo) {
-  const auto refused = [](const SearchSpace& space, const Hardware& machine) {
-    const Result<SearchResult> found = SearchMesh(Mixture(), machine, kWorkload, {}, space);
-    return found ? "found " + MeshText(found->mesh) : found.error().message;
-  };
-  // Of one device; two groups or two ranks, with experts whole or shared; twice, for two formats.
-  const std::vector<ops::WeightFormat> two{ops::WeightFormat::kBF16, ops::WeightFormat::kI8};
-  const SearchSpace slow{.devices_max = 2, .formats = two, .inter_token_seconds_max = 1e-12};
-  EXPECT_NE(refused(slow, Machine()).find("none of 10 meshes"), std::string::npos);
-  EXPECT_NE(refused(slow, Machine()).find("10 the inter-token"), std::string::npos);
-  const SearchSpace late{.devices_max = 2, .first_token_seconds_max = 1e-12};
-  EXPECT_NE(refused(late, Machine()).find("5 exceed the time to first token, 0 the inter-token"),
-            std::string::npos);
-  Hardware small = Machine();
-  small.memory_bytes = 1000;
-  EXPECT_NE(refused({.devices_max = 2}, small).find("0 cannot divide the model or lack links, 5"),
-            std::string::npos);
-  Hardware lone = Machine();
-  lone.memory_bytes = 1000;
-  lone.link_devices = 1;
-  lone.network_bytes_per_second = 0;  // two groups without shared experts exchange nothing
-  EXPECT_NE(refused({.devices_max = 2}, lone).find("3 cannot divide the model or lack links, 2"),
-            std::string::npos)
-      << refused({.devices_max = 2}, lone);
-}
-
-TEST(Hardware, EveryKnownOneCanBeReadAndNamesItsSources) {
-  for (const std::string_view name : KnownHardware()) {
-    const Result<Hardware> hardware = ReadHardware(std::string(name));
-    ASSERT_TRUE(hardware) << hardware.error().message;
-    EXPECT_EQ(hardware->name, name);
-    EXPECT_GE(hardware->sources.size(), 3u);
-  }
-}
-
-TEST(Hardware, ErrorsNameTheKey) {
-  const auto error = [](const std::string& numbers) {
-    const Result<Hardware> hardware =
-        ParseHardware(R"({"name": "x", "numbers": {)" + numbers + "}}", "x.json");
-    return hardware ? std::string() : hardware.error().message;
-  };
-  const std::string memory = R"("memory_bytes": {"value": 1, "source": "s"})";
-  EXPECT_NE(error(memory).find("memory_bytes_per_second is missing"), std::string::npos);
-  EXPECT_NE(error(R"("memory_bytes": 5)").find("\"source\""), std::string::npos);
-  EXPECT_NE(error(R"("memory_bytes": {"value": -5, "source": "s"})").find("is -5"),
-            std::string::npos);
-  EXPECT_NE(error(R"("memory": {"value": 5, "source": "s"})").find("memory is unknown"),
-            std::string::npos);
-  EXPECT_NE(ReadHardware("no-such").error().message.find("h100, h200"), std::string::npos);
-  for (const char* text : {R"({"name": "x"})", R"({"name": "x", "numbers": [1]})"}) {
-    const Result<Hardware> hardware = ParseHardware(text, "x.json");
-    ASSERT_FALSE(hardware);
-    EXPECT_NE(hardware.error().message.find("numbers must be an object"), std::string::npos)
-        << hardware.error().message;
-  }
-}
-
-TEST(Hardware, MeasuredFractionsLowerTheRates) {
-  const auto read = [](const std::string& fractions) {
-    const std::string given = R"({"name": "x", "numbers": {
-        "memory_bytes": {"value": 1e9, "source": "s"},
-        "memory_bytes_per_second": {"value": 100, "source": "s"},
-        "bf16_flops": {"value": 1000, "source": "s"},
-        "fp8_flops": {"value": 2000, "source": "s"},
-        "link_bytes_per_second": {"value": 10, "source": "s"},
-        "network_bytes_per_second": {"value": 4, "source": "s"})";
-    return ParseHardware(given + fractions + "}}", "x.json");
-  };
-  const Result<Hardware> reached = read(R"(,
-      "arithmetic_fraction": {"value": 0.5, "source": "s"},
-      "memory_fraction": {"value": 0.75, "source": "s"},
-      "link_fraction": {"value": 0.25, "source": "s"})");
-  ASSERT_TRUE(reached) << reached.error().message;
-  EXPECT_EQ(reached->memory_bytes, 1e9);
-  EXPECT_EQ(reached->memory_bytes_per_second, 75);
-  EXPECT_EQ(reached->bf16_flops, 500);
-  EXPECT_EQ(reached->fp8_flops, 1000);
-  EXPECT_EQ(reached->int8_flops, 0);
-  EXPECT_EQ(reached->link_bytes_per_second, 2.5);
-  EXPECT_EQ(reached->network_bytes_per_second, 1);
-  EXPECT_EQ(read("")->bf16_flops, 1000);
-  const Result<Hardware> above = read(R"(, "memory_fraction": {"value": 1.5, "source": "s"})");
-  ASSERT_FALSE(above);
-  EXPECT_NE(above.error().message.find("memory_fraction is 1.5; it must be above 0 and at most 1"),
-            std::string::npos)
-      << above.error().message;
-}
-
-TEST(Hardware, FormatsWithoutTheirOwnPeakRunAsBf16) {
-  Hardware machine = Machine();
-  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kF8), machine.bf16_flops);
-  machine.fp8_flops = 7;
-  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kF8), 7);
-  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kBF16), machine.bf16_flops);
 }
 
 }  // namespace

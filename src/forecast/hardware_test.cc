@@ -1,0 +1,80 @@
+// Hardware as data: what is read, and which key an error names.
+#include "forecast/hardware.h"
+
+#include <gtest/gtest.h>
+
+namespace braid {
+namespace {
+
+TEST(Hardware, EveryKnownOneCanBeReadAndNamesItsSources) {
+  for (const std::string_view name : KnownHardware()) {
+    const Result<Hardware> hardware = ReadHardware(std::string(name));
+    ASSERT_TRUE(hardware) << hardware.error().message;
+    EXPECT_EQ(hardware->name, name);
+    EXPECT_GE(hardware->sources.size(), 3u);
+  }
+}
+
+TEST(Hardware, ErrorsNameTheKey) {
+  const auto error = [](const std::string& numbers) {
+    const Result<Hardware> hardware =
+        ParseHardware(R"({"name": "x", "numbers": {)" + numbers + "}}", "x.json");
+    return hardware ? std::string() : hardware.error().message;
+  };
+  const std::string memory = R"("memory_bytes": {"value": 1, "source": "s"})";
+  EXPECT_NE(error(memory).find("memory_bytes_per_second is missing"), std::string::npos);
+  EXPECT_NE(error(R"("memory_bytes": 5)").find("\"source\""), std::string::npos);
+  EXPECT_NE(error(R"("memory_bytes": {"value": -5, "source": "s"})").find("is -5"),
+            std::string::npos);
+  EXPECT_NE(error(R"("memory": {"value": 5, "source": "s"})").find("memory is unknown"),
+            std::string::npos);
+  EXPECT_NE(ReadHardware("no-such").error().message.find("h100, h200"), std::string::npos);
+  for (const char* text : {R"({"name": "x"})", R"({"name": "x", "numbers": [1]})"}) {
+    const Result<Hardware> hardware = ParseHardware(text, "x.json");
+    ASSERT_FALSE(hardware);
+    EXPECT_NE(hardware.error().message.find("numbers must be an object"), std::string::npos)
+        << hardware.error().message;
+  }
+}
+
+TEST(Hardware, MeasuredFractionsLowerTheRates) {
+  const auto read = [](const std::string& fractions) {
+    const std::string given = R"({"name": "x", "numbers": {
+        "memory_bytes": {"value": 1e9, "source": "s"},
+        "memory_bytes_per_second": {"value": 100, "source": "s"},
+        "bf16_flops": {"value": 1000, "source": "s"},
+        "fp8_flops": {"value": 2000, "source": "s"},
+        "link_bytes_per_second": {"value": 10, "source": "s"},
+        "network_bytes_per_second": {"value": 4, "source": "s"})";
+    return ParseHardware(given + fractions + "}}", "x.json");
+  };
+  const Result<Hardware> reached = read(R"(,
+      "arithmetic_fraction": {"value": 0.5, "source": "s"},
+      "memory_fraction": {"value": 0.75, "source": "s"},
+      "link_fraction": {"value": 0.25, "source": "s"})");
+  ASSERT_TRUE(reached) << reached.error().message;
+  EXPECT_EQ(reached->memory_bytes, 1e9);
+  EXPECT_EQ(reached->memory_bytes_per_second, 75);
+  EXPECT_EQ(reached->bf16_flops, 500);
+  EXPECT_EQ(reached->fp8_flops, 1000);
+  EXPECT_EQ(reached->int8_flops, 0);
+  EXPECT_EQ(reached->link_bytes_per_second, 2.5);
+  EXPECT_EQ(reached->network_bytes_per_second, 1);
+  EXPECT_EQ(read("")->bf16_flops, 1000);
+  const Result<Hardware> above = read(R"(, "memory_fraction": {"value": 1.5, "source": "s"})");
+  ASSERT_FALSE(above);
+  EXPECT_NE(above.error().message.find("memory_fraction is 1.5; it must be above 0 and at most 1"),
+            std::string::npos)
+      << above.error().message;
+}
+
+TEST(Hardware, FormatsWithoutTheirOwnPeakRunAsBf16) {
+  Hardware machine{.bf16_flops = 1e12};
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kF8), machine.bf16_flops);
+  machine.fp8_flops = 7;
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kF8), 7);
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kBF16), machine.bf16_flops);
+}
+
+}  // namespace
+}  // namespace braid

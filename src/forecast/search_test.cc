@@ -1,0 +1,59 @@
+// The best mesh: against others, within bounds, and why there is none.
+#include <gtest/gtest.h>
+
+#include "forecast/test_forecast.h"
+
+namespace braid {
+namespace {
+
+TEST(Search, FindsTheFastestMeshThatFitsAndKeepsTheBounds) {
+  const SearchSpace space{.devices_max = 4};
+  const Result<SearchResult> best = SearchMesh(Mixture(), Machine(), kWorkload, {}, space);
+  ASSERT_TRUE(best) << best.error().message;
+  for (const Mesh& mesh : {Mesh{}, Mesh{.tp = 2}, Mesh{.tp = 4, .ep = 4}, Mesh{.dp = 4},
+                           Mesh{.dp = 2, .tp = 2, .ep = 4}}) {
+    EXPECT_GE(best->forecast.overlapped.output_tokens_per_second,
+              Of(Mixture(), mesh, kWorkload).overlapped.output_tokens_per_second)
+        << MeshText(mesh);
+  }
+  SearchSpace bounded = space;
+  bounded.inter_token_seconds_max = best->forecast.overlapped.inter_token_seconds_mean * 0.999;
+  const Result<SearchResult> other = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
+  if (other) {
+    EXPECT_LE(other->forecast.overlapped.inter_token_seconds_mean,
+              *bounded.inter_token_seconds_max);
+  }
+  bounded.inter_token_seconds_max = 1e-12;
+  const Result<SearchResult> none = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("inter-token latency"), std::string::npos);
+}
+
+TEST(Search, SaysHowManyMeshesThereAreAndWhyNoneWillDo) {
+  const auto refused = [](const SearchSpace& space, const Hardware& machine) {
+    const Result<SearchResult> found = SearchMesh(Mixture(), machine, kWorkload, {}, space);
+    return found ? "found " + MeshText(found->mesh) : found.error().message;
+  };
+  // Of one device; two groups or two ranks, with experts whole or shared; twice, for two formats.
+  const std::vector<ops::WeightFormat> two{ops::WeightFormat::kBF16, ops::WeightFormat::kI8};
+  const SearchSpace slow{.devices_max = 2, .formats = two, .inter_token_seconds_max = 1e-12};
+  EXPECT_NE(refused(slow, Machine()).find("none of 10 meshes"), std::string::npos);
+  EXPECT_NE(refused(slow, Machine()).find("10 the inter-token"), std::string::npos);
+  const SearchSpace late{.devices_max = 2, .first_token_seconds_max = 1e-12};
+  EXPECT_NE(refused(late, Machine()).find("5 exceed the time to first token, 0 the inter-token"),
+            std::string::npos);
+  Hardware small = Machine();
+  small.memory_bytes = 1000;
+  EXPECT_NE(refused({.devices_max = 2}, small).find("0 cannot divide the model or lack links, 5"),
+            std::string::npos);
+  Hardware lone = Machine();
+  lone.memory_bytes = 1000;
+  lone.link_devices = 1;
+  lone.network_bytes_per_second = 0;  // two groups without shared experts exchange nothing
+  EXPECT_NE(refused({.devices_max = 2}, lone).find("3 cannot divide the model or lack links, 2"),
+            std::string::npos)
+      << refused({.devices_max = 2}, lone);
+}
+
+}  // namespace
+}  // namespace braid
