@@ -268,7 +268,8 @@ Status PlanCommand::Run() {
   const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(text, path));
-  PlanState(spec, 0, DTypeOf(state_dtype_));
+  if (options_.drafts > 0 && HasDraftHead(spec)) UseDraftHead(spec);
+  PlanState(spec, options_.drafts, DTypeOf(state_dtype_));
   ASSIGN_OR_RETURN(const SearchResult found, Find(spec));
   if (json_) {
     fmt::print("{}\n", json::serialize(ObjectOf(found, machine_)));

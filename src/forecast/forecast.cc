@@ -67,10 +67,15 @@ class Forecaster {
 
  private:
   StepShape ShapeOf(const Step& step) const;
-  // Of layers of `spec`, which is the rank's or that of its draft head.
-  StepForecast Forecasted(const ModelSpec& spec, const Step& step, std::vector<Cost> costs) const;
+  // Of layers that a step runs: the model's or its draft head's, whole and as the rank has them.
+  struct Layers {
+    const std::vector<LayerSpec>& whole;
+    const ModelSpec& shard;
+  };
+  StepForecast Forecasted(const Layers& layers, const Step& step, std::vector<Cost> costs) const;
   StepForecast DraftPassOf(const Step& pass) const;
-  void AddCommunication(const Step& step, StepForecast& out) const;
+  void AddCommunication(const std::vector<LayerSpec>& layers, const Step& step,
+                        StepForecast& out) const;
   void AddRouted(const MoeFfn& moe, double tokens, double element_bytes, StepForecast& out) const;
   void AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const;
   // Of the fullest rank; no rank has more than everything.
@@ -137,11 +142,12 @@ void Forecaster::AddRouted(const MoeFfn& moe, double tokens, double element_byte
                       hardware_.exchange_seconds;
 }
 
-void Forecaster::AddCommunication(const Step& step, StepForecast& out) const {
+void Forecaster::AddCommunication(const std::vector<LayerSpec>& layers, const Step& step,
+                                  StepForecast& out) const {
   if (options_.without_communication) return;
   const double tokens = static_cast<double>(step.tokens);
   const double hidden = spec_.hidden;
-  for (const LayerSpec& layer : spec_.layers) {
+  for (const LayerSpec& layer : layers) {
     const auto gather = [&](const auto& kind) {
       if (mesh_.tp == 1) return;
       const double width = InnerWidth(kind) + hidden;
@@ -166,7 +172,7 @@ void Forecaster::AddCommunication(const Step& step, StepForecast& out) const {
 }
 
 StepForecast Forecaster::StepOf(const Step& step) const {
-  return Forecasted(shard_, step, CostsOf(shard_, ShapeOf(step), step.logits_rows));
+  return Forecasted({spec_.layers, shard_}, step, CostsOf(shard_, ShapeOf(step), step.logits_rows));
 }
 
 StepForecast Forecaster::StepOf(const Step& prompts, const Step& decodes) const {
@@ -184,19 +190,19 @@ StepForecast Forecaster::StepOf(const Step& prompts, const Step& decodes) const 
     costs[i].flops = a[i].flops + b[i].flops;
     costs[i].bytes = a[i].bytes + b[i].bytes;
   }
-  return Forecasted(shard_, all, costs);
+  return Forecasted({spec_.layers, shard_}, all, costs);
 }
 
 // The head's layers, its product of embedding and state, and the output head.
 StepForecast Forecaster::DraftPassOf(const Step& pass) const {
   ModelSpec head = shard_;
-  head.layers = spec_.draft->layers;
+  head.layers = shard_.draft->layers;
   std::vector<Cost> costs = CostsOf(head, ShapeOf(pass), pass.logits_rows);
   const double projection = 2.0 * spec_.hidden * spec_.hidden / mesh_.tp;
   costs.front().flops += 2 * projection * static_cast<double>(pass.tokens);
   costs.front().bytes += 2 * projection;
   costs.front().weight_bytes += 2 * projection;
-  return Forecasted(head, pass, std::move(costs));
+  return Forecasted({spec_.draft->layers, head}, pass, std::move(costs));
 }
 
 void AddTimes(const StepForecast& step, double times, PartForecast& part, StepForecast& out) {
@@ -233,10 +239,10 @@ StepForecast Forecaster::DraftingStepOf(Step decodes) const {
   return out;
 }
 
-StepForecast Forecaster::Forecasted(const ModelSpec& spec, const Step& step,
+StepForecast Forecaster::Forecasted(const Layers& layers, const Step& step,
                                     std::vector<Cost> costs) const {
   StepForecast out;
-  if (hardware_.calibration.has(kRowWork)) costs.push_back(RowWorkOf(spec, step.tokens));
+  if (hardware_.calibration.has(kRowWork)) costs.push_back(RowWorkOf(layers.shard, step.tokens));
   for (const Cost& cost : costs) {
     auto at = std::ranges::find(out.parts, cost.part, &PartForecast::part);
     if (at == out.parts.end()) at = out.parts.insert(at, PartForecast{.part = cost.part});
@@ -262,7 +268,7 @@ StepForecast Forecaster::Forecasted(const ModelSpec& spec, const Step& step,
     at->seconds += seconds;
     out.compute_seconds += seconds;
   }
-  AddCommunication(step, out);
+  AddCommunication(layers.whole, step, out);
   out.host_seconds = hardware_.host_seconds +
                      hardware_.host_sequence_seconds * static_cast<double>(step.sequences);
   return out;
@@ -290,7 +296,10 @@ MemoryForecast Forecaster::MemoryOf(const Workload& workload, int64_t sequences)
     if (group.kind == GroupKind::kFull) {
       memory.kv += sequences * CeilDiv(tokens, int64_t{kBlockTokens}) * group.block_bytes;
     } else {
-      memory.state += sequences * 2 * group.block_bytes;
+      // A row of drafts may end in a state that is not the last one.
+      memory.state +=
+          sequences * group.block_bytes *
+          (options_.drafts > 0 ? StateBlocksPrefill(tokens) : StateBlocksDecode(tokens));
     }
   }
   const int64_t tokens =

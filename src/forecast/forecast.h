@@ -35,7 +35,8 @@ struct ForecastOptions {
   // Mean load of the ranks that share experts over that of the fullest, which decides a step.
   double expert_balance = 1;
   // Tokens that a draft head proposes for each sequence that decodes, and the part of them that is
-  // right, one after the other: a wrong one ends the chain.
+  // right, one after the other: a wrong one ends the chain. Memory is that of the spec, so the head
+  // counts if UseDraftHead has said so, and room for drafts in states if PlanState has.
   int32_t drafts = 0;
   double draft_acceptance = 0.5;
   // Ablations: leave a cost out to see what it is worth.
@@ -75,7 +76,7 @@ struct StepForecast {
 struct MemoryForecast {
   int64_t weights = 0;
   int64_t kv = 0;
-  int64_t state = 0;             // two blocks per running sequence
+  int64_t state = 0;             // of running sequences
   int64_t workspace = 0;         // activations of the largest step, fp32
   int64_t balance_buffers = 0;   // redundant experts
   int64_t exchange_buffers = 0;  // rows sent to experts and back, twice

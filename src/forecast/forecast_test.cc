@@ -120,15 +120,58 @@ TEST(Forecast, WorkOnRowsIsThatOfTheLayersThatRun) {
   EXPECT_NEAR(at->seconds, bytes(3, 3) * 1e-9, 1e-12);
 }
 
-TEST(Forecast, RowsOfDraftsTravelBesideThoseOfTheModel) {
-  ModelSpec spec = Dense();
+// Three layers and a head of one, on two ranks.
+ModelSpec WithHead(ModelSpec spec) {
   spec.draft = DraftSpec{.layers = spec.layers};
+  spec.layers = {spec.layers[0], spec.layers[0], spec.layers[0]};
+  return spec;
+}
+
+TEST(Forecast, ADraftPassSendsWhatTheHeadsOwnLayersSend) {
   const Mesh mesh{.dp = 1, .tp = 2, .ep = 1};
-  const double plain = Of(spec, mesh, kWorkload).decode.sent_bytes;
-  // Three rows of each sequence are verified, and two passes of the head's one layer are made.
-  const double drafting = Of(spec, mesh, kWorkload, {.drafts = 2}).decode.sent_bytes;
-  EXPECT_GT(plain, 0);
-  EXPECT_GT(drafting, 4 * plain);
+  // A rank gets half of 64 inner and 64 outer channels of a layer's mixer, 256 and 64 of its
+  // feed-forward, in bf16: of 24 rows that the model verifies, and of one pass of the head.
+  const auto layer = [](double rows) { return rows * (64 + 64 + 256 + 64) * 2 / 2; };
+  const double dense = Of(WithHead(Dense()), mesh, kWorkload, {.drafts = 2, .draft_acceptance = 0})
+                           .decode.sent_bytes;
+  EXPECT_DOUBLE_EQ(dense, 3 * layer(24) + 2 * layer(8));
+  // A token's two experts there and back, of which seven eighths are elsewhere.
+  const auto routed = [](double rows) { return rows * 2 * 64 * (2 + 2) * 7 / 8; };
+  const double mixture = Of(WithHead(Mixture()), {.dp = 8, .tp = 1, .ep = 8}, kWorkload,
+                            {.drafts = 1, .draft_acceptance = 0})
+                             .decode.sent_bytes;
+  EXPECT_DOUBLE_EQ(mixture, 3 * routed(2) + routed(1));
+}
+
+TEST(Forecast, RanksOfAGroupDivideTheDraftHead) {
+  const ForecastOptions options{.drafts = 2, .draft_acceptance = 1};
+  const auto head = [&](const Mesh& mesh) {
+    return Of(WithHead(Dense()), mesh, kWorkload, options).decode.parts.back();
+  };
+  const PartForecast one = head({}), two = head({.tp = 2});
+  ASSERT_EQ(two.part, "draft head");
+  EXPECT_DOUBLE_EQ(two.flops, one.flops / 2);
+  EXPECT_LT(two.bytes, 0.51 * one.bytes);  // but for the rows of the embedding
+}
+
+TEST(Forecast, ADraftHeadThatIsUsedTakesMemory) {
+  ModelSpec spec = WithHead(Dense());
+  spec.layers[1].mixer = LinearAttention{
+      .key_heads = 2, .value_heads = 2, .key_dim = 16, .value_dim = 16, .conv_width = 4};
+  const MemoryForecast without = Of(spec, {}, kWorkload).memory;
+  UseDraftHead(spec);
+  PlanState(spec, 2);
+  const MemoryForecast with = Of(spec, {}, kWorkload, {.drafts = 2}).memory;
+  // The head's matrices in bf16 and its norms.
+  const double head = 12288 + 49152 + 8192;
+  EXPECT_NEAR(static_cast<double>(with.weights - without.weights), 2 * head, 0.05 * 2 * head);
+  // Of each of 9 blocks: keys and values of one more layer, and the last state in fp32.
+  EXPECT_EQ(with.kv - without.kv, 8 * 9 * (64 * 2 * 2 * 16 * 2 + 64 * 4));
+  // Three states instead of two, each with two further rows of the convolution's 96 channels.
+  const CachePlan plan = CachePlanOf(spec, DType::kBF16);
+  const auto state = std::ranges::find(plan.groups, GroupKind::kState, &GroupGeometry::kind);
+  EXPECT_EQ(with.state, 8 * 3 * state->block_bytes);
+  EXPECT_GT(with.state, without.state / 2 * 3);
 }
 
 TEST(Forecast, AWorkloadMayFillTheWholeContext) {

@@ -44,6 +44,17 @@ def test_search_is_no_worse_than_a_mesh_and_keeps_its_bound(braid):
     assert again["with_overlap"][speed] == best["with_overlap"][speed]
 
 
+def test_a_draft_head_takes_memory(braid):
+    words = [str(CONFIGS / "qwen3_5_35b_a3b.json"), "--workload", "in=2048,out=256,concurrency=16"]
+    none, one, two = (plan(braid, *words, "--drafts", n)["memory_bytes"] for n in ("0", "1", "2"))
+    # A layer of the 41 in bf16, of 2 (256 x 3 x 2048 x 512) bytes and more.
+    assert one["weights"] - none["weights"] > 2 * 256 * 3 * 2048 * 512
+    # 10 layers with keys and values and the head's: more than a tenth more, for the last state.
+    assert 1.1 * none["kv"] < one["kv"] == two["kv"] < 1.5 * none["kv"]
+    # Three states of a sequence instead of two, with room for each draft.
+    assert 1.5 * none["state"] < one["state"] < two["state"]
+
+
 def test_hardware_of_ones_own(braid, tmp_path):
     number = {"value": 1e12, "source": "a measurement"}
     names = ["memory_bytes", "memory_bytes_per_second", "bf16_flops"]
