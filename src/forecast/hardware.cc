@@ -20,29 +20,30 @@ namespace {
 constexpr size_t kFileBytesMax = size_t{1} << 20;
 constexpr size_t kCalibrationBytesMax = size_t{64} << 20;
 
+enum class Range : uint8_t { kPositive, kFraction, kBytes, kDevices };
 struct Key {
   std::string_view name;
   double Hardware::* number;
+  Range range = Range::kPositive;
   bool required = false;
-  double most = 1e21;
 };
 constexpr Key kKeys[] = {
-    {"memory_bytes", &Hardware::memory_bytes, true},
-    {"memory_bytes_per_second", &Hardware::memory_bytes_per_second, true},
-    {"bf16_flops", &Hardware::bf16_flops, true},
+    {"memory_bytes", &Hardware::memory_bytes, Range::kBytes, true},
+    {"memory_bytes_per_second", &Hardware::memory_bytes_per_second, Range::kPositive, true},
+    {"bf16_flops", &Hardware::bf16_flops, Range::kPositive, true},
     {"fp8_flops", &Hardware::fp8_flops},
     {"int8_flops", &Hardware::int8_flops},
     {"int4_flops", &Hardware::int4_flops},
     {"link_bytes_per_second", &Hardware::link_bytes_per_second},
-    {"link_devices", &Hardware::link_devices},
+    {"link_devices", &Hardware::link_devices, Range::kDevices},
     {"network_bytes_per_second", &Hardware::network_bytes_per_second},
     {"exchange_seconds", &Hardware::exchange_seconds},
     {"mean_hops", &Hardware::mean_hops},
     {"host_seconds", &Hardware::host_seconds},
     {"host_sequence_seconds", &Hardware::host_sequence_seconds},
-    {"arithmetic_fraction", &Hardware::arithmetic_fraction, false, 1},
-    {"memory_fraction", &Hardware::memory_fraction, false, 1},
-    {"link_fraction", &Hardware::link_fraction, false, 1},
+    {"arithmetic_fraction", &Hardware::arithmetic_fraction, Range::kFraction},
+    {"memory_fraction", &Hardware::memory_fraction, Range::kFraction},
+    {"link_fraction", &Hardware::link_fraction, Range::kFraction},
     {"dollars_per_hour", &Hardware::dollars_per_hour},
     {"watts", &Hardware::watts},
 };
@@ -56,6 +57,26 @@ constexpr Known kKnown[] = {{"h100", &kHardwareH100},
                             {"b200", &kHardwareB200},
                             {"tpu_v7x", &kHardwareTpuV7x},
                             {"epyc_2core", &kHardwareEpyc2Core}};
+
+bool InRange(Range range, double number) {
+  switch (range) {
+    case Range::kPositive:
+      return number > 0 && number <= 1e21;
+    case Range::kFraction:
+      return number > 0 && number <= 1;
+    case Range::kBytes:
+      return number >= 1 && number <= 1e18;
+    case Range::kDevices:
+      return number >= 1 && number <= 4096 && number == std::floor(number);
+  }
+  return false;
+}
+
+std::string_view TextOf(Range range) {
+  constexpr std::string_view kTexts[] = {"above 0 and at most 1e21", "above 0 and at most 1",
+                                         "from 1 to 1e18", "a whole number from 1 to 4096"};
+  return kTexts[static_cast<size_t>(range)];
+}
 
 Error Wrong(std::string_view source, std::string_view key, std::string_view what) {
   return {ErrorCode::kInvalid, fmt::format("{}: {} {}", source, key, what), std::string(key)};
@@ -83,10 +104,9 @@ Status ReadNumber(std::string_view source, std::string_view key, const json::val
   }
   const json::value& value = object->at("value");
   const double number = value.is_number() ? value.to_number<double>() : -1;
-  if (!(number > 0) || number > known->most) {
+  if (!InRange(known->range, number)) {
     return Wrong(source, key,
-                 fmt::format("is {}; it must be above 0{}", JsonExcerpt(value),
-                             known->most == 1 ? " and at most 1" : ""));
+                 fmt::format("is {}; it must be {}", JsonExcerpt(value), TextOf(known->range)));
   }
   hardware.*known->number = number;
   hardware.sources.push_back(fmt::format("{} {:g}: {}", key, number, origin));
@@ -176,6 +196,11 @@ Result<Hardware> ParseHardware(std::string_view text, std::string_view source) {
     if (key.required && !(hardware.*key.number > 0)) {
       return Wrong(source, key.name, "is missing; it must be a number above 0 with its source");
     }
+  }
+  if (hardware.link_devices > 1 && !(hardware.link_bytes_per_second > 0)) {
+    return Wrong(
+        source, "link_bytes_per_second",
+        fmt::format("is missing; links that join {} devices have a rate", hardware.link_devices));
   }
   for (double Hardware::* flops : {&Hardware::bf16_flops, &Hardware::fp8_flops,
                                    &Hardware::int8_flops, &Hardware::int4_flops}) {

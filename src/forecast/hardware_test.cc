@@ -1,6 +1,7 @@
 // Hardware as data: what is read, and which key an error names.
 #include "forecast/hardware.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace braid {
@@ -35,6 +36,36 @@ TEST(Hardware, ErrorsNameTheKey) {
     EXPECT_NE(hardware.error().message.find("numbers must be an object"), std::string::npos)
         << hardware.error().message;
   }
+}
+
+TEST(Hardware, NumbersAreInTheRangeOfTheirKey) {
+  const auto error = [](const std::string& number) {
+    const std::string given = R"({"name": "x", "numbers": {
+        "memory_bytes_per_second": {"value": 100, "source": "s"},
+        "bf16_flops": {"value": 1000, "source": "s"}, )";
+    const std::string memory = R"("memory_bytes": {"value": 1e9, "source": "s"}, )";
+    const bool own = number.starts_with("\"memory_bytes\"");
+    const Result<Hardware> hardware =
+        ParseHardware(given + (own ? "" : memory) + number + "}}", "x.json");
+    return hardware ? std::string("none") : hardware.error().message;
+  };
+  const auto of = [](const char* key, const char* value) {
+    return fmt::format(R"("{}": {{"value": {}, "source": "s"}})", key, value);
+  };
+  for (const char* devices : {"0.5", "8.5", "5000", "1e300", "\"8\""}) {
+    EXPECT_NE(error(of("link_devices", devices)).find("must be a whole number from 1 to 4096"),
+              std::string::npos)
+        << devices;
+  }
+  EXPECT_EQ(error(of("link_devices", "1")), "none");
+  EXPECT_NE(error(of("link_devices", "8"))
+                .find("link_bytes_per_second is missing; links that join "
+                      "8 devices"),
+            std::string::npos);
+  EXPECT_EQ(error(of("link_devices", "8") + ", " + of("link_bytes_per_second", "5")), "none");
+  EXPECT_NE(error(of("memory_bytes", "1e19")).find("must be from 1 to 1e18"), std::string::npos);
+  EXPECT_EQ(error(of("memory_bytes", "1e18")), "none");
+  EXPECT_NE(error(of("watts", "1e300")).find("above 0 and at most 1e21"), std::string::npos);
 }
 
 TEST(Hardware, MeasuredFractionsLowerTheRates) {
