@@ -42,6 +42,14 @@ double InnerWidth(const MoeFfn& f) { return f.shared_width; }
 
 using Step = StepRows;
 
+// Whether all of a group of so many ranks are joined by links is whether they are on one node.
+int32_t NodesOf(const Mesh& mesh, const Hardware& hardware, int32_t ranks) {
+  return NodesOfGroup(mesh.ranks(), ranks, static_cast<int32_t>(hardware.link_devices));
+}
+
+// Ranks of several groups share experts, so tokens travel. Ranks of one group have all tokens.
+bool TokensTravel(const Mesh& mesh) { return mesh.tp % mesh.ep != 0; }
+
 // Of a sequence that decodes: the one that is sampled, and the drafts before the first wrong one.
 double TokensPerStep(const ForecastOptions& options) {
   double tokens = 1;
@@ -80,8 +88,6 @@ class Forecaster {
   void AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const;
   // Of the fullest rank; no rank has more than everything.
   double ExpertLoad() const { return std::min<double>(1 / options_.expert_balance, mesh_.ep); }
-  // Ranks of several groups share experts, so tokens travel. Ranks of one group have all tokens.
-  bool tokens_travel() const { return mesh_.ep > mesh_.tp; }
   // Rows travel as the experts' products read them: of integers with a scale of 4 bytes each.
   double RoutedElementBytes() const {
     if (ops::RowOf(options_.format).integers) return RoutedBytes(1, 1, 1, 1, spec_.hidden);
@@ -97,11 +103,13 @@ class Forecaster {
 };
 
 StepShape Forecaster::ShapeOf(const Step& step) const {
-  const int64_t groups = tokens_travel() ? mesh_.ep / mesh_.tp : 1;
+  // Ranks that share experts each bring their part of their group's tokens.
+  const int64_t routed =
+      TokensTravel(mesh_) ? CeilDiv(step.tokens * mesh_.ep, int64_t{mesh_.tp}) : step.tokens;
   return {.tokens = step.tokens,
           .sequences = step.sequences,
           .context_tokens = step.context_tokens,
-          .routed_tokens = step.tokens * groups,
+          .routed_tokens = routed,
           .expert_share = 1.0 / mesh_.ep,
           .expert_load = ExpertLoad(),
           .bytes_per_weight = BytesPerWeight(options_.format, spec_.hidden),
@@ -110,8 +118,8 @@ StepShape Forecaster::ShapeOf(const Step& step) const {
 }
 
 void Forecaster::AddTransfer(double bytes, int32_t ranks, double hops, StepForecast& out) const {
-  const double rate = ranks <= hardware_.link_devices ? hardware_.link_bytes_per_second
-                                                      : hardware_.network_bytes_per_second;
+  const bool linked = NodesOf(mesh_, hardware_, ranks) == 1;
+  const double rate = linked ? hardware_.link_bytes_per_second : hardware_.network_bytes_per_second;
   out.sent_bytes += bytes;
   out.link_seconds += hops * bytes / rate + hardware_.exchange_seconds;
 }
@@ -122,20 +130,20 @@ void Forecaster::AddTransfer(double bytes, int32_t ranks, double hops, StepForec
 void Forecaster::AddRouted(const MoeFfn& moe, double tokens, double element_bytes,
                            StepForecast& out) const {
   const auto hidden = static_cast<double>(spec_.hidden);
-  const auto linked = static_cast<int32_t>(hardware_.link_devices);
-  if (mesh_.ep <= linked) {
+  const int32_t nodes = NodesOf(mesh_, hardware_, mesh_.ep);
+  if (nodes == 1) {
     const double away = (mesh_.ep - 1.0) / mesh_.ep;
     AddTransfer(RoutedBytes(tokens, moe.top_k, hidden, element_bytes) * away, mesh_.ep,
                 hardware_.mean_hops, out);
     return;
   }
-  const int32_t nodes = (mesh_.ep + linked - 1) / linked;
+  const double of_node = static_cast<double>(mesh_.ep) / nodes;
   const double others =
       NodesOfToken(moe.experts, moe.top_k, moe.router.groups, moe.router.groups_kept, nodes) *
       (nodes - 1) / nodes;
   const double network = RoutedBytes(tokens, others, hidden, element_bytes);
   const double links =
-      RoutedBytes(tokens, moe.top_k, hidden, element_bytes) * (linked - 1) / linked;
+      RoutedBytes(tokens, moe.top_k, hidden, element_bytes) * (of_node - 1) / of_node;
   out.sent_bytes += network + links;
   const double passed_on = links > 0 ? links / hardware_.link_bytes_per_second : 0;
   out.link_seconds += std::max(network / hardware_.network_bytes_per_second, passed_on) +
@@ -158,7 +166,7 @@ void Forecaster::AddCommunication(const std::vector<LayerSpec>& layers, const St
     const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
     if (moe == nullptr || mesh_.ep == 1) continue;
     const double away = (mesh_.ep - 1.0) / mesh_.ep;
-    if (tokens_travel()) {
+    if (TokensTravel(mesh_)) {
       // A rank sends its part of the group's tokens to their experts and the outputs return; the
       // rank with the fullest experts receives and returns most.
       for (const double element_bytes : {RoutedElementBytes(), kActivationBytes}) {
@@ -309,7 +317,7 @@ MemoryForecast Forecaster::MemoryOf(const Workload& workload, int64_t sequences)
   memory.balance_buffers = static_cast<int64_t>(
       std::ceil(expert_bytes * static_cast<double>(options_.redundant_experts) / mesh_.ep));
   memory.weights -= memory.balance_buffers;
-  if (tokens_travel()) {
+  if (TokensTravel(mesh_)) {
     double row_bytes = 0;  // of the layer that sends most
     for (const LayerSpec& layer : spec_.layers) {
       if (const MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn)) {
@@ -415,16 +423,25 @@ Status CheckWorkload(const ModelSpec& spec, const Workload& workload,
   return {};
 }
 
+// Of the ranks of a group, and of those that share experts.
 Status CheckLinks(const Mesh& mesh, const Hardware& hardware) {
-  const int32_t together = std::max(mesh.tp, mesh.ep);
-  if (together == 1) return {};
-  const bool linked = together <= hardware.link_devices;
-  if ((linked ? hardware.link_bytes_per_second : hardware.network_bytes_per_second) > 0) return {};
-  return Error{
-      ErrorCode::kInvalid,
-      fmt::format("{}: {} devices exchange data, but {} joins {} at most: its file gives no {}",
-                  MeshText(mesh), together, hardware.name, hardware.link_devices,
-                  linked ? "link_bytes_per_second" : "network_bytes_per_second")};
+  for (const int32_t together : {mesh.tp, mesh.ep}) {
+    if (together == 1) continue;
+    const int32_t nodes = NodesOf(mesh, hardware, together);
+    // Links pass on what comes to a node for its experts.
+    const bool passed_on = together == mesh.ep && TokensTravel(mesh) && together > nodes;
+    const bool links = nodes == 1 || passed_on;
+    std::string_view missing;
+    if (nodes > 1 && !(hardware.network_bytes_per_second > 0)) missing = "network_bytes_per_second";
+    if (links && !(hardware.link_bytes_per_second > 0)) missing = "link_bytes_per_second";
+    if (missing.empty()) continue;
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: {} devices on {} {} exchange data, and links of {} join {}: its "
+                             "file gives no {}",
+                             MeshText(mesh), together, nodes, nodes == 1 ? "node" : "nodes",
+                             hardware.name, hardware.link_devices, missing)};
+  }
+  return {};
 }
 
 }  // namespace

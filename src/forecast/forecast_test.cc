@@ -414,6 +414,57 @@ TEST(Forecast, RanksBeyondTheLinksUseTheNetwork) {
   EXPECT_DOUBLE_EQ(far.decode.link_seconds, 10 * near.decode.link_seconds);
 }
 
+TEST(Forecast, GroupsThatDoNotDivideANodeUseTheNetwork) {
+  EXPECT_EQ(NodesOfGroup(8, 8, 8), 1);
+  EXPECT_EQ(NodesOfGroup(6, 6, 8), 1);
+  EXPECT_EQ(NodesOfGroup(24, 4, 8), 1);
+  EXPECT_EQ(NodesOfGroup(12, 6, 8), 2);
+  EXPECT_EQ(NodesOfGroup(72, 72, 8), 9);
+  EXPECT_EQ(NodesOfGroup(10, 10, 8), 2);
+  EXPECT_EQ(NodesOfGroup(20, 10, 8), 2);
+  EXPECT_EQ(NodesOfGroup(44, 11, 4), 4);  // the second is 11 to 21: on nodes 2 to 5
+  EXPECT_EQ(NodesOfGroup(4, 2, 1), 2);
+  // Three groups of three: of nodes of eight, the third group has the last device of the first
+  // node.
+  ModelSpec thirds = Dense();
+  thirds.layers[0].mixer = FullAttention{.heads = 6, .kv_heads = 3, .head_dim = 16};
+  const Forecast two = Of(thirds, {.dp = 2, .tp = 3}, kWorkload);
+  const Forecast three = Of(thirds, {.dp = 3, .tp = 3}, {512, 64, 12});
+  EXPECT_DOUBLE_EQ(three.decode.sent_bytes, two.decode.sent_bytes);
+  EXPECT_DOUBLE_EQ(three.decode.link_seconds, 10 * two.decode.link_seconds);
+}
+
+TEST(Forecast, RanksThatShareExpertsBringTheirPartsOfTheirGroupsTokens) {
+  const auto experts = [](const Forecast& f) {
+    return *std::ranges::find(f.decode.parts, "experts", &PartForecast::part);
+  };
+  const auto with_and_without = [](const Mesh& mesh) {
+    ModelSpec spec = Mixture();
+    std::get<MoeFfn>(spec.layers[0].ffn).experts = 18;
+    const Forecast all = Of(spec, mesh, {512, 64, mesh.dp * int64_t{8}});
+    std::get<MoeFfn>(spec.layers[0].ffn).top_k = 0;
+    const Forecast shared = Of(spec, mesh, {512, 64, mesh.dp * int64_t{8}});
+    return std::pair(all, shared);
+  };
+  const auto routed = [&](const Mesh& mesh) {
+    const auto [all, shared] = with_and_without(mesh);
+    return experts(all).flops - experts(shared).flops;
+  };
+  // Every rank computes two experts for as many tokens as it brings: 8, 4 of a group of two, and a
+  // group of three sums 8 over its ranks.
+  const double token = 2.0 * 2 * 3 * 64 * 32;
+  EXPECT_NEAR(routed({.dp = 3, .tp = 1, .ep = 3}), 8 * token, 1);
+  EXPECT_NEAR(routed({.dp = 3, .tp = 2, .ep = 3}), 4 * token, 1);
+  EXPECT_NEAR(routed({.dp = 3, .tp = 2, .ep = 6}), 4 * token, 1);
+  EXPECT_NEAR(routed({.dp = 3, .tp = 4, .ep = 3}), 2 * token, 1);
+  // There and back to two experts, of which two thirds are on the two other ranks.
+  const auto sent = [&](const Mesh& mesh) {
+    const auto [all, shared] = with_and_without(mesh);
+    return all.decode.sent_bytes - shared.decode.sent_bytes;
+  };
+  EXPECT_NEAR(sent({.dp = 3, .tp = 2, .ep = 3}), 4 * 2 * 64 * (2 + 2) * 2 / 3.0, 1e-6);
+}
+
 TEST(Forecast, AblationsLeaveOutExactlyTheirCost) {
   const Forecast all = Of(Mixture(), {.tp = 2, .ep = 2}, kWorkload);
   const Forecast quiet =
@@ -470,6 +521,20 @@ TEST(Forecast, SaysWhatIsWrongWithItsInput) {
   lone.link_devices = 1;
   lone.network_bytes_per_second = 0;
   EXPECT_NE(error({.tp = 2}, kWorkload, lone).find("network_bytes_per_second"), std::string::npos);
+  // Links of a node pass on what the network brings, and join the ranks of a group.
+  Hardware unlinked = Machine();
+  unlinked.link_bytes_per_second = 0;
+  EXPECT_NE(error({.tp = 2}, kWorkload, unlinked).find("2 devices on 1 node exchange data"),
+            std::string::npos);
+  for (const Mesh& mesh : {Mesh{.dp = 8, .tp = 2, .ep = 16}, Mesh{.dp = 16, .tp = 1, .ep = 16}}) {
+    EXPECT_NE(ErrorOf(ForecastOf(Mixture(), mesh, unlinked, kWorkload, {}))
+                  .find("its file gives no link_bytes_per_second"),
+              std::string::npos)
+        << MeshText(mesh);
+  }
+  unlinked.link_devices = 1;  // each device is a node
+  EXPECT_EQ(ErrorOf(ForecastOf(Mixture(), {.dp = 16, .tp = 1, .ep = 16}, unlinked, kWorkload, {})),
+            "no error");
 }
 
 }  // namespace

@@ -23,6 +23,18 @@ inline double RoutedBytes(double tokens, double top_k, double hidden, double ele
   return tokens * top_k * (hidden * element_bytes + scales);
 }
 
+// The most nodes of `node` devices that one of the groups of `size` consecutive ones of all
+// `devices` lies on. Groups that do not divide a node straddle two.
+inline int32_t NodesOfGroup(int32_t devices, int32_t size, int32_t node) {
+  int32_t nodes = 1;
+  // After `node` groups the places within nodes repeat.
+  const int64_t groups = std::min(devices / size, node);
+  for (int64_t first = 0; first < groups * size; first += size) {
+    nodes = std::max(nodes, static_cast<int32_t>((first + size - 1) / node - first / node + 1));
+  }
+  return nodes;
+}
+
 // The chance that `top_k` different ones of `all` experts miss `here` of them.
 inline double ChanceOfNone(double all, double here, int32_t top_k) {
   double none = 1;
