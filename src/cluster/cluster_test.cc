@@ -2,6 +2,7 @@
 // loads and traces that are what they say.
 #include "cluster/cluster.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/check.h"
@@ -373,6 +374,38 @@ TEST(Workload, ReadsPublicTraces) {
                 .find("do not make 600"),
             std::string::npos);
   EXPECT_NE(error("").find("no request"), std::string::npos);
+}
+
+TEST(Workload, ATraceMayCrossTheEndOfAMonthButNotGoBack) {
+  const auto read = [](const std::string& lines) { return ParseTrace(lines, "t", 1e5); };
+  const auto months = read("2024-02-29 23:59:59.5,374,44\n2024-03-01 00:00:01.0,5,6\n");
+  ASSERT_TRUE(months) << months.error().message;
+  ASSERT_EQ(months->size(), 2U);
+  EXPECT_EQ((*months)[1].at_us, 1'500'000);
+  const auto error = [&](const std::string& lines) {
+    const auto requests = read(lines);
+    return requests ? std::string("none") : requests.error().message;
+  };
+  EXPECT_NE(error("2024-03-01 00:00:01,5,6\n2024-02-29 23:59:59.5,374,44\n")
+                .find("t, line 2: is 1.500 s before the first request"),
+            std::string::npos);
+  const auto mooncake = [](int ms) {
+    return fmt::format(
+        "{{\"timestamp\": {}, \"input_length\": 5, \"output_length\": 5, "
+        "\"hash_ids\": [0]}}\n",
+        ms);
+  };
+  EXPECT_NE(error(mooncake(9) + mooncake(10) + mooncake(8)).find("t, line 3: is 0.001 s before"),
+            std::string::npos);
+  // Rows between others may change places.
+  EXPECT_EQ(read(mooncake(0) + mooncake(10) + mooncake(8))->size(), 3U);
+  // Times without a date, and dates that do not exist.
+  for (const char* time : {" 12:34:56", "1 12:34:56", "12:34:56", "2024-02-30 12:34:56",
+                           "2024-13-01 12:34:56", "2024-01-01 24:34:56", "2024-01-01 1x:34:56"}) {
+    EXPECT_NE(error(std::string(time) + ",374,44\n").find("line 1: needs TIMESTAMP"),
+              std::string::npos)
+        << time;
+  }
 }
 
 }  // namespace

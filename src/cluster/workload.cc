@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <numbers>
 
@@ -88,20 +89,28 @@ class Drawer {
   std::vector<ClusterRequest> requests_;
 };
 
-// "2023-11-16 18:15:46.6805900" in seconds of its day; days differ by less than a trace lasts.
+// "2023-11-16 18:15:46.6805900" in seconds since 1970.
 std::optional<double> ClockSeconds(std::string_view text) {
-  const size_t space = text.find_first_of(" T");
-  if (space == std::string_view::npos || text.size() < space + 9) return std::nullopt;
+  constexpr size_t kDate = 10;
+  if (text.size() < kDate + 9 || (text[kDate] != ' ' && text[kDate] != 'T')) return std::nullopt;
   const auto number = [&](size_t at, size_t size) {
     int value = -1;
-    std::from_chars(text.data() + at, text.data() + at + size, value);
-    return value;
+    const char* const end = text.data() + at + size;
+    return std::from_chars(text.data() + at, end, value).ptr == end ? value : -1;
   };
-  const int day = number(space - 2, 2), hour = number(space + 1, 2), minute = number(space + 4, 2);
+  const int year = number(0, 4), month = number(5, 2), day = number(8, 2);
+  if (year < 0 || month < 0 || day < 0) return std::nullopt;
+  const std::chrono::year_month_day date{std::chrono::year(year),
+                                         std::chrono::month(static_cast<unsigned>(month)),
+                                         std::chrono::day(static_cast<unsigned>(day))};
+  const int hour = number(kDate + 1, 2), minute = number(kDate + 4, 2);
   double seconds = -1;
-  std::from_chars(text.data() + space + 7, text.data() + text.size(), seconds);
-  if (day < 0 || hour < 0 || minute < 0 || seconds < 0) return std::nullopt;
-  return ((day * 24.0 + hour) * 60 + minute) * 60 + seconds;
+  std::from_chars(text.data() + kDate + 7, text.data() + text.size(), seconds);
+  if (!date.ok() || hour < 0 || hour > 23 || minute < 0 || minute > 59 || seconds < 0) {
+    return std::nullopt;
+  }
+  const auto days = static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count());
+  return ((days * 24 + hour) * 60 + minute) * 60 + seconds;
 }
 
 class TraceReader {
@@ -150,8 +159,7 @@ class TraceReader {
       return Wrong(fmt::format("{} hash_ids of {} tokens do not make {} tokens",
                                ids->as_array().size(), kMooncakeBlockTokens, in));
     }
-    Add(ms / 1e3, std::move(prompt), static_cast<int32_t>(out));
-    return {};
+    return Add(ms / 1e3, std::move(prompt), static_cast<int32_t>(out));
   }
 
   Status Azure(std::string_view line) {
@@ -167,17 +175,21 @@ class TraceReader {
           "needs TIMESTAMP,ContextTokens,GeneratedTokens, as in 2023-11-16 "
           "18:15:46.68,374,44");
     }
-    Add(*at, {{(uint64_t{1} << 40) + static_cast<uint64_t>(number_), in}}, out);
-    return {};
+    return Add(*at, {{(uint64_t{1} << 40) + static_cast<uint64_t>(number_), in}}, out);
   }
 
-  void Add(double at, std::vector<PromptSegment> prompt, int32_t out) {
+  Status Add(double at, std::vector<PromptSegment> prompt, int32_t out) {
     if (!first_) first_ = at;
-    if (at - *first_ < 0 || at - *first_ >= seconds_) return;
+    if (at < *first_) {
+      return Wrong(fmt::format("is {:.3f} s before the first request; sort the trace by time",
+                               *first_ - at));
+    }
+    if (at - *first_ >= seconds_) return {};
     requests_.push_back({.at_us = static_cast<int64_t>((at - *first_) * 1e6),
                          .prompt = std::move(prompt),
                          .output_tokens = std::max(out, 1),
                          .answer_key = (uint64_t{1} << 50) + static_cast<uint64_t>(number_)});
+    return {};
   }
 
   const std::string_view source_;

@@ -44,8 +44,9 @@ struct ClusterLoadOptions {
 std::vector<ClusterRequest> MakeRequests(const ClusterLoadOptions& options);
 
 // Mooncake's traces (JSON lines with timestamp in ms, input_length, output_length and hash_ids of
-// blocks of 512 tokens) and Azure's (CSV with TIMESTAMP, ContextTokens, GeneratedTokens). The error
-// names the line. Requests after options.seconds are left out.
+// blocks of 512 tokens) and Azure's (CSV with TIMESTAMP, ContextTokens, GeneratedTokens). The first
+// request comes at 0; none may come before it. The error names the line. Requests after `seconds`
+// are left out.
 Result<std::vector<ClusterRequest>> ParseTrace(std::string_view text, std::string_view source,
                                                double seconds);
 
