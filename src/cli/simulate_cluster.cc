@@ -59,7 +59,7 @@ class SimulateClusterCommand : public Command {
                  "Further copies of experts per layer; ep divides experts and copies");
     flags.Number("--max-num-seqs", cluster_.running_max, {1, 1 << 16}, "Sequences of a dp group");
     flags.Number("--max-batch-tokens", cluster_.step_tokens_max, {64, 1 << 20},
-                 "Most tokens of a step of an engine");
+                 "Most tokens of a step of a dp group");
     flags.Number("--decode-latency-ms", cluster_.decode_latency_us, 1000, {0, 1000},
                  "As for serve: so long steps may take that read prompts beside answers; 0: any");
     flags.Number("--fail-every", cluster_.fail_every_seconds, {0, 1e9},

@@ -8,10 +8,10 @@
 #include <limits>
 #include <optional>
 #include <queue>
-#include <unordered_map>
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "cluster/step_times.h"
 #include "scheduler/scheduler.h"
 
 namespace braid {
@@ -20,6 +20,7 @@ namespace {
 constexpr double kNanosecond = 1e-9;
 constexpr size_t kMoments = 200;
 constexpr int64_t kScaleNs = 10'000'000'000;
+constexpr int32_t kRestartsMax = 1000;  // of a request
 
 struct Happening {
   enum Kind : uint8_t { kArrival, kStepEnd, kTransferEnd, kFailure, kRepair, kScale };
@@ -43,7 +44,8 @@ struct Live {
   std::optional<MoveId> sends, receives;  // moves that have begun on either side
   int64_t move_bytes = 0;                 // of each device
   int64_t arrived_ns = 0, last_ns = -1;
-  int32_t output = 0;  // tokens
+  int32_t output = 0;    // tokens
+  int32_t restarts = 0;  // after failures
 };
 
 struct Engine {
@@ -52,18 +54,17 @@ struct Engine {
   int64_t on_ns = 0, paid_ns = 0;      // since when it runs or starts; of earlier times
   Plan plan;                           // in flight
   bool running = false;
-  int64_t life = 0, busy_ns = 0, step_ns = 0;  // the last: of the step in flight
-  size_t window = 0;                           // of ClusterOptions::balances
-  int64_t window_steps = 0;                    // of the window, so far
-  std::vector<int32_t> requests;               // that it has
+  int64_t life = 0, busy_ns = 0, step_ns = 0, ends_ns = 0;  // the last two: of the step in flight
+  size_t window = 0;                                        // of ClusterOptions::balances
+  int64_t window_steps = 0;                                 // of the window, so far
+  std::vector<int32_t> requests;                            // that it has
 };
 
 class Cluster {
  public:
-  // `clocks`: of an engine whose machine is otherwise idle, and of one whose neighbours compute.
-  Cluster(std::vector<StepClock>& clocks, const SchedulerConfig& config, const Hardware& hardware,
+  Cluster(StepTimes times, const SchedulerConfig& config, const Hardware& hardware,
           const ClusterOptions& options, const std::vector<ClusterRequest>& requests)
-      : clocks_(clocks),
+      : times_(std::move(times)),
         config_(config),
         hardware_(hardware),
         options_(options),
@@ -92,9 +93,11 @@ class Cluster {
   void EndStep(int32_t engine);
   void TakeOutput(int32_t engine, const Output& output);
   void End(int32_t request);
-  void Fail(int32_t engine);
-  // The engine has failed: of one of its requests.
-  void Lose(int32_t engine, int32_t request);
+  // What is left of the step in flight is not computed.
+  void Cut(Engine& engine);
+  Status Fail(int32_t engine);
+  // The engine has failed: of one of its requests. An error if that happened too often.
+  Status Lose(int32_t engine, int32_t request);
   RequestId IdOf(int32_t request) const {
     return RequestId(live_[static_cast<size_t>(request)].attempt * count() + request);
   }
@@ -107,10 +110,9 @@ class Cluster {
   void NextBalance(Engine& engine);
   double StepSeconds(int32_t which);
   double BusyNeighbours(int32_t which) const;
-  double RankSeconds(std::span<const Row> rows, size_t window, size_t clock);
   ClusterMoment& Now();
 
-  std::vector<StepClock>& clocks_;
+  StepTimes times_;
   const SchedulerConfig& config_;
   const Hardware& hardware_;
   const ClusterOptions& options_;
@@ -121,7 +123,6 @@ class Cluster {
   std::vector<int32_t> homeless_;  // requests that came while no engine was up
   Rng rng_;
   std::priority_queue<Happening, std::vector<Happening>, std::greater<>> queue_;
-  std::unordered_map<uint64_t, double> step_seconds_;
   int64_t number_ = 0, now_ns_ = 0, open_ = 0;
   double balance_sum_ = 0;
   int64_t balanced_steps_ = 0;
@@ -190,7 +191,7 @@ Result<ClusterReport> Cluster::Run() {
         if (next.life == live_[which].attempt) EndMove(next.which);
         break;
       case Happening::kFailure:
-        if (next.life == engines_[which].life) Fail(next.which);
+        if (next.life == engines_[which].life) RETURN_IF_ERROR(Fail(next.which));
         break;
       case Happening::kScale:
         Scale();
@@ -228,6 +229,7 @@ void Cluster::ScheduleFailure(int32_t engine) {
 }
 
 void Cluster::SwitchOff(Engine& engine) {
+  Cut(engine);
   engine.off = true;
   engine.leaving = false;
   ++engine.life;
@@ -262,23 +264,31 @@ void Cluster::Scale() {
   }
 }
 
-void Cluster::Fail(int32_t which) {
+void Cluster::Cut(Engine& engine) {
+  if (engine.running) engine.busy_ns -= engine.ends_ns - now_ns_;
+  engine.running = false;
+}
+
+Status Cluster::Fail(int32_t which) {
   Engine& engine = engines_[static_cast<size_t>(which)];
   ++report_.failures;
   ++engine.life;
   engine.scheduler.reset();
-  engine.running = false;
+  Cut(engine);
   Add(now_ns_ + static_cast<int64_t>(options_.repair_seconds * 1e9), Happening::kRepair, which);
-  for (const int32_t request : std::exchange(engine.requests, {})) Lose(which, request);
+  for (const int32_t request : std::exchange(engine.requests, {})) {
+    RETURN_IF_ERROR(Lose(which, request));
+  }
+  return {};
 }
 
-void Cluster::Lose(int32_t engine, int32_t request) {
+Status Cluster::Lose(int32_t engine, int32_t request) {
   Live& live = live_[static_cast<size_t>(request)];
   if (live.prefill == engine) {
     live.prefill = -1;
     live.prefill_lost = true;
     if (live.receives) Add(now_ns_, Happening::kTransferEnd, request, live.attempt);
-    return;
+    return {};
   }
   if (live.prefill >= 0) {
     const int32_t sender = std::exchange(live.prefill, -1);
@@ -288,8 +298,17 @@ void Cluster::Lose(int32_t engine, int32_t request) {
     Apply(sender, Abort{id});
     if (live.sends) Apply(sender, PagesMoved{.move = *live.sends, .error = "its engine failed"});
   }
+  if (++live.restarts > kRestartsMax) {
+    const ClusterRequest& planned = requests_[static_cast<size_t>(request)];
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("a request of {} + {} tokens has started {} times and never ended: "
+                             "engines fail every {:g} s on average, which must be longer",
+                             planned.prompt_tokens(), planned.output_tokens, live.restarts,
+                             options_.fail_every_seconds)};
+  }
   ++report_.restarted;
   Submit(request);
+  return {};
 }
 
 void Cluster::Arrive(int32_t request) {
@@ -372,6 +391,7 @@ void Cluster::Begin(int32_t which) {
   const auto ns = std::max<int64_t>(1, std::llround(StepSeconds(which) * 1e9));
   engine.busy_ns += ns;
   engine.step_ns = ns;
+  engine.ends_ns = now_ns_ + ns;
   Add(now_ns_ + ns, Happening::kStepEnd, which, engine.life);
 }
 
@@ -472,7 +492,7 @@ void Cluster::End(int32_t request) {
   std::erase(engines_[static_cast<size_t>(live.engine)].requests, request);
   ++live.attempt;
   --open_;
-  // The next turn comes when its tool has run; those of a refused one never do.
+  // The next turn comes when its tool has run, after a turn that was refused too.
   const int32_t next = followers_[static_cast<size_t>(request)];
   if (next < 0) return;
   Add(now_ns_ + requests_[static_cast<size_t>(next)].at_us * 1000, Happening::kArrival, next);
@@ -487,7 +507,7 @@ void Cluster::NextBalance(Engine& engine) {
   }
   ++engine.window_steps;
   const double balance = options_.balances[engine.window].balance;
-  for (StepClock& clock : clocks_) clock.SetExpertBalance(balance);
+  times_.SetExpertBalance(balance);
   ClusterMoment& moment = Now();
   moment.balance += (balance - moment.balance) / static_cast<double>(++moment.steps);
   balance_sum_ += balance;
@@ -516,40 +536,12 @@ double Cluster::StepSeconds(int32_t which) {
       const auto rows = static_cast<size_t>(count);
       if (rows > 0) {
         seconds[clock] =
-            std::max(seconds[clock], RankSeconds(rest.first(rows), engine.window, clock));
+            std::max(seconds[clock], times_.SecondsOf(rest.first(rows), engine.window, clock));
       }
       rest = rest.subspan(rows);
     }
   }
   return std::lerp(seconds[0], seconds[1], BusyNeighbours(which));
-}
-
-double Cluster::RankSeconds(std::span<const Row> rows, size_t window, size_t clock) {
-  StepRows prompts, decodes;
-  for (const Row& row : rows) {
-    StepRows& of = row.token_count > 1 ? prompts : decodes;
-    of.tokens += row.token_count;
-    ++of.sequences;
-    of.context_tokens += row.start;
-    of.logits_rows += row.sample ? 1 : 0;
-  }
-  // Nearly equal steps take the same time: contexts by 64 tokens, prompts by 16.
-  uint64_t key = MixBits(window * 2 + clock);
-  for (StepRows* of : {&prompts, &decodes}) {
-    if (of->sequences == 0) continue;
-    of->context_tokens = RoundUp(of->context_tokens / of->sequences, 64);
-    if (of == &prompts) of->tokens = RoundUp(of->tokens, 16);
-  }
-  for (const int64_t part : {prompts.tokens, prompts.sequences, prompts.context_tokens,
-                             prompts.logits_rows, decodes.tokens, decodes.context_tokens}) {
-    key = MixBits(key * 0x9e3779b97f4a7c15ull + static_cast<uint64_t>(part) + 1);
-  }
-  const auto [at, added] = step_seconds_.try_emplace(key, 0);
-  if (added) {
-    const StepForecast step = clocks_[clock].StepOf(prompts, decodes);
-    at->second = options_.overlap ? step.seconds_with_overlap() : step.seconds_without_overlap();
-  }
-  return at->second;
 }
 
 }  // namespace
@@ -589,8 +581,9 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
                              "prefill engines need one to send pages",
                              hardware.name)};
   }
-  ASSIGN_OR_RETURN(ClusterReport report,
-                   Cluster(clocks, config, hardware, options, requests).Run());
+  ASSIGN_OR_RETURN(ClusterReport report, Cluster(StepTimes(std::move(clocks), options.overlap),
+                                                 config, hardware, options, requests)
+                                             .Run());
   if (options.balances.empty()) report.expert_balance = forecast.expert_balance;
   return report;
 }

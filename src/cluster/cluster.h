@@ -32,7 +32,7 @@ struct ClusterOptions {
   Mesh mesh;  // of an engine; dp groups share its scheduler
   ClusterRoute route = ClusterRoute::kLeastLoaded;
   int32_t running_max = 256;       // sequences of a group
-  int32_t step_tokens_max = 8192;  // of all groups of an engine
+  int32_t step_tokens_max = 8192;  // of a group
   int64_t decode_latency_us = 0;   // as --decode-latency-ms of `braid serve`; 0: no bound
   bool overlap = true;             // communication is hidden behind computation
   // So many engines, one after the other, are on one machine and share its memory's bandwidth. A
@@ -80,7 +80,8 @@ struct ClusterReport {
   std::vector<ClusterMoment> moments;
 };
 
-// kInvalid if the mesh does not divide the model; kExhausted if it does not fit.
+// kInvalid if the mesh does not divide the model, or if engines fail so often that a request has
+// started a thousand times; kExhausted if the model does not fit.
 Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& hardware,
                                       const ForecastOptions& forecast,
                                       const ClusterOptions& options,

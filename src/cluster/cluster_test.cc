@@ -160,7 +160,7 @@ TEST(Cluster, TheSameSeedGivesTheSameReport) {
 
 TEST(Cluster, FailuresLoseNoRequest) {
   const ClusterOptions options{
-      .engines = 2, .fail_every_seconds = 5, .repair_seconds = 10, .seed = 2};
+      .engines = 2, .fail_every_seconds = 15, .repair_seconds = 10, .seed = 2};
   const auto requests = Drawn(ClusterLoad::kAgentic, 0.5);
   const ClusterReport report = Simulated(options, requests);
   EXPECT_EQ(report.finished, static_cast<int64_t>(requests.size()));
@@ -169,6 +169,42 @@ TEST(Cluster, FailuresLoseNoRequest) {
   int64_t tokens = 0;
   for (const ClusterRequest& request : requests) tokens += request.output_tokens;
   EXPECT_EQ(report.output_tokens, tokens);
+}
+
+TEST(Cluster, AFailedEngineIsBusyUntilItFails) {
+  Hardware slow = Machine();
+  slow.memory_bytes_per_second = 1e4;  // steps of some ten seconds
+  const std::vector<ClusterRequest> one{{.prompt = {{7, 640}}, .output_tokens = 3}};
+  const ClusterOptions options{
+      .engines = 1, .fail_every_seconds = 20, .repair_seconds = 5, .seed = 3};
+  const auto report = SimulateCluster(Small(), slow, {}, options, one);
+  ASSERT_TRUE(report) << report.error().message;
+  ASSERT_GT(report->failures, 0);
+  // It computes all the time but for repairs.
+  const double repairs = static_cast<double>(report->failures) * options.repair_seconds;
+  EXPECT_NEAR(report->busy, 1 - repairs / report->seconds, 1e-6);
+}
+
+TEST(Cluster, ARequestThatNoEngineOutlivesIsAnError) {
+  Hardware slow = Machine();
+  slow.memory_bytes_per_second = 1e4;
+  const std::vector<ClusterRequest> one{{.prompt = {{7, 640}}, .output_tokens = 3}};
+  const auto report =
+      SimulateCluster(Small(), slow, {}, {.fail_every_seconds = 0.01, .repair_seconds = 0}, one);
+  ASSERT_FALSE(report);
+  EXPECT_NE(report.error().message.find("a request of 640 + 3 tokens has started 1001 times"),
+            std::string::npos)
+      << report.error().message;
+}
+
+TEST(Cluster, ATurnComesAfterOneThatWasRefused) {
+  // No cache holds the first prompt.
+  const std::vector<ClusterRequest> turns{
+      {.prompt = {{7, 70'000}}, .output_tokens = 3, .answer_key = 8},
+      {.at_us = 5, .follows = 0, .prompt = {{7, 640}}, .output_tokens = 3, .answer_key = 9}};
+  const ClusterReport report = Simulated({}, turns);
+  EXPECT_EQ(report.refused, 1);
+  EXPECT_EQ(report.finished, 1);
 }
 
 TEST(Cluster, AutoscalingFollowsTheLoadAndLosesNoRequest) {
