@@ -36,10 +36,12 @@ class SimulateClusterCommand : public Command {
     flags.Text("--mesh", mesh_text_, "dp=N,tp=N,ep=N: devices of an engine");
     flags.Choice("--route", route_, {"least-loaded", "round-robin", "prefix"},
                  "Which engine a request goes to");
-    flags.Choice("--load", load_, {"random", "sharegpt", "agentic"}, "What requests are like");
+    flags.Choice("--load", load_, {"random", "sharegpt", "agentic"},
+                 "What requests are like (default: random)");
     flags.Text("--trace-file", trace_,
                "Requests of a trace instead: Mooncake's JSON lines or Azure's CSV");
-    flags.Text("--rate", rates_, "Requests (agentic: conversations) per second; several with ,");
+    flags.Text("--rate", rates_,
+               "Requests (agentic: conversations) per second (default: 1); several with ,");
     flags.Number("--minutes", minutes_, {0.01, 1e5}, "During which requests come");
     flags.Number("--input-tokens", draw_.input_tokens, {1, 1 << 24}, "With random: of a prompt");
     flags.Number("--output-tokens", draw_.output_tokens, {1, 1 << 24}, "With random: of an answer");
@@ -86,8 +88,8 @@ class SimulateClusterCommand : public Command {
   void Print(const std::vector<ClusterRun>& runs, const std::string& title) const;
 
   std::string model_, hardware_, calibration_, shared_calibration_, mesh_text_;
-  std::string route_ = "least-loaded", load_ = "random";
-  std::string trace_, rates_ = "1", weights_ = "bf16", html_, loads_, placed_;
+  std::string route_ = "least-loaded", load_;
+  std::string trace_, rates_, weights_ = "bf16", html_, loads_, placed_;
   int32_t redundant_ = 0;
   double minutes_ = 10, expert_balance_ = 1;
   bool no_overlap_ = false, json_ = false;
@@ -129,6 +131,13 @@ Status SimulateClusterCommand::ReadFlags() {
                  "--machine-engines above 1 and --calibration-shared FILE go together",
                  "--machine-engines"};
   }
+  if (!trace_.empty() && (!load_.empty() || !rates_.empty())) {
+    return Error{ErrorCode::kInvalid,
+                 "--trace-file says which requests come and when; leave out --load and --rate",
+                 "--trace-file"};
+  }
+  if (load_.empty()) load_ = "random";
+  if (rates_.empty()) rates_ = "1";
   cluster_.overlap = !no_overlap_;
   draw_.load = load_ == "agentic"    ? ClusterLoad::kAgentic
                : load_ == "sharegpt" ? ClusterLoad::kShareGpt
@@ -183,6 +192,13 @@ Status SimulateClusterCommand::ReplayLoads(const ModelSpec& spec, const Hardware
   return {};
 }
 
+// Requests per second from the first to the last one of a trace, at least of a second.
+double RateOf(const std::vector<ClusterRequest>& requests) {
+  int64_t last_us = 1'000'000;
+  for (const ClusterRequest& request : requests) last_us = std::max(last_us, request.at_us);
+  return static_cast<double>(requests.size()) / (static_cast<double>(last_us) * 1e-6);
+}
+
 Result<std::vector<ClusterRun>> SimulateClusterCommand::Simulate(const ModelSpec& spec,
                                                                  const Hardware& machine) {
   const ForecastOptions forecast{
@@ -195,7 +211,7 @@ Result<std::vector<ClusterRun>> SimulateClusterCommand::Simulate(const ModelSpec
   if (!trace_.empty()) {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(trace_, kTraceBytesMax));
     ASSIGN_OR_RETURN(requests, ParseTrace(text, trace_, draw_.seconds));
-    rate_list_ = {static_cast<double>(requests.size()) / draw_.seconds};
+    rate_list_ = {RateOf(requests)};
   }
   std::vector<ClusterRun> runs;
   for (const double rate : rate_list_) {

@@ -41,6 +41,7 @@ def test_a_trace_with_shared_blocks_is_reused(braid, tmp_path):
     trace.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (run,) = simulate(braid, "--trace-file", str(trace), "--minutes", "1")
     assert run["finished"] == 20 and run["output_tokens"] == 200
+    assert run["requests_per_second"] == pytest.approx(20 / 9.5)  # whatever the minutes
     assert run["reused_tokens"] > 0.6 * run["input_tokens"]
 
 
@@ -124,6 +125,9 @@ def test_a_recorded_load_must_be_of_the_model_and_its_ranks(braid, three_layers)
         (["--engines", "2", "--machine-engines", "2"], "--calibration-shared FILE go together"),
         (["--experts-placed", "once"], "goes with --expert-loads FILE"),
         (["--hardware", "epyc_2core"], "memory of 23.5 GiB is too small"),
+        (["--trace-file", MODEL, "--rate", "2"], "leave out --load and --rate"),
+        (["--trace-file", MODEL, "--load", "random"], "leave out --load and --rate"),
+        (["--rate", "1", "--fail-every", "0.001", "--repair", "0"], "has started 1001 times"),
         (["--trace-file", MODEL], "line 1: not valid JSON"),
         (["--rate", "0.0001", "--minutes", "0.02"], "raise --rate"),
     ],
