@@ -129,7 +129,8 @@ void PrintStep(std::string_view name, const StepForecast& step) {
 
 void PrintSpeeds(const Forecast& f, const Hardware& machine) {
   fmt::print("\n{:<40}{:>16}{:>18}\n",
-             machine.calibration.empty() ? "at the limits of the hardware" : "as measured",
+             machine.calibration.empty() ? "at the limits of the hardware"
+                                         : "as measured on " + machine.measured_on,
              "with overlap", "without overlap");
   const auto row = [&](std::string_view name, auto text) {
     fmt::print("  {:<38}{:>16}{:>18}\n", name, text(f.overlapped), text(f.serial));

@@ -74,7 +74,7 @@ TEST(Calibration, LinesOfBenchOpsAreADeviceWithItsTimes) {
   EXPECT_EQ(found->name, "here");
   EXPECT_NEAR(found->calibration.Seconds({"feed-forward", "", 4e6, 2e6, 0, 0}), 5, 1e-9);
   EXPECT_DOUBLE_EQ(found->calibration.Seconds({"experts", "", 1, 1, 0, 2}), 4);
-  EXPECT_EQ(found->sources.back(), "times of 2 parts of steps: ops.json");
+  EXPECT_EQ(found->sources.back(), "times of 2 parts of steps, measured on here: ops.json");
   EXPECT_EQ(found->kv_dtype, DType::kBF16);
   const auto with = [](std::string_view type) {
     return ParseCalibration(fmt::format(R"({{"kv_dtype":"{}",{})", type, Line().substr(1)), "a");
@@ -91,6 +91,8 @@ TEST(Calibration, NamedHardwareTakesTheTimesOfAFile) {
   ASSERT_TRUE(own && named);
   EXPECT_EQ(own->name, "here");
   EXPECT_EQ(named->name, "h100");
+  EXPECT_EQ(own->measured_on, "here");
+  EXPECT_EQ(named->measured_on, "here");
   EXPECT_NEAR(named->calibration.Seconds({"feed-forward", "", 4e6, 2e6, 0, 0}), 5, 1e-9);
   EXPECT_EQ(named->kv_dtype, DType::kF32);
   EXPECT_EQ(named->sources.back(), own->sources.back());
@@ -120,6 +122,30 @@ TEST(Calibration, AnErrorNamesTheLineAndHowToWriteIt) {
   std::string wrong = Line();
   wrong.replace(wrong.find("5e9"), 3, "0.0");
   EXPECT_NE(error(wrong).find("ns_median above 0"), std::string::npos) << error(wrong);
+  std::string nothing = Line();
+  nothing.replace(nothing.find("4e6"), 3, "0.0");
+  nothing.replace(nothing.find("2e6"), 3, "0.0");
+  EXPECT_NE(error(nothing).find("of a part of a step not both 0"), std::string::npos)
+      << error(nothing);
+}
+
+TEST(Calibration, AllLinesAreOfOneDeviceAndOneTypeOfKeysAndValues) {
+  const auto error = [](const std::string& second) {
+    const Result<Hardware> found = ParseCalibration(Line() + "\n" + second, "ops.json");
+    return found ? "no error" : found.error().message;
+  };
+  std::string other = Line();
+  other.replace(other.find("\"here\""), 6, "\"there\"");
+  EXPECT_NE(error(other).find("ops.json, line 2: hardware is there and that of earlier lines here"),
+            std::string::npos)
+      << error(other);
+  EXPECT_NE(error(R"({"kv_dtype":"i8",)" + Line().substr(1))
+                .find("line 2: kv_dtype is i8 and that of earlier lines bf16"),
+            std::string::npos);
+  // The same device as another run measured it.
+  std::string again = Line();
+  again.replace(again.find("1e12"), 4, "9e11");
+  EXPECT_EQ(error(again), "no error");
 }
 
 TEST(Calibration, AForecastIsTheSumOfWhatWasMeasured) {

@@ -136,10 +136,13 @@ Status ReadMeasured(const json::object& run, std::string_view source,
                             .flops = number("flops"),
                             .bytes = number("bytes"),
                             .seconds = number("ns_median") * 1e-9};
-    if (part.flops < 0 || part.bytes < 0 || part.seconds <= 0) {
-      return Wrong(source, "results",
-                   fmt::format("has {}; each needs flops, bytes and an ns_median above 0",
-                               JsonExcerpt(entry)));
+    const bool nothing = !part.part.empty() && !(part.flops + part.bytes > 0);
+    if (part.flops < 0 || part.bytes < 0 || nothing || part.seconds <= 0) {
+      return Wrong(
+          source, "results",
+          fmt::format("has {}; each needs flops and bytes, of a part of a step not both 0, "
+                      "and an ns_median above 0",
+                      JsonExcerpt(entry)));
     }
     if (part.part.empty()) continue;
     const double fraction = number("fraction_of_limit");
@@ -247,9 +250,19 @@ Result<Hardware> ParseCalibration(std::string_view lines, std::string_view sourc
     if (device == nullptr) {
       return Wrong(where, "hardware", "is missing; write the lines with `braid bench ops --json`");
     }
-    if (!hardware) {
-      ASSIGN_OR_RETURN(hardware, ParseHardware(json::serialize(*device), where));
-      ASSIGN_OR_RETURN(hardware->kv_dtype, KvDtypeOf(*object, where));
+    ASSIGN_OR_RETURN(Hardware of_line, ParseHardware(json::serialize(*device), where));
+    ASSIGN_OR_RETURN(of_line.kv_dtype, KvDtypeOf(*object, where));
+    if (!hardware) hardware = of_line;
+    if (of_line.name != hardware->name) {
+      return Wrong(where, "hardware",
+                   fmt::format("is {} and that of earlier lines {}; give each device a file of its "
+                               "own",
+                               of_line.name, hardware->name));
+    }
+    if (of_line.kv_dtype != hardware->kv_dtype) {
+      return Wrong(where, "kv_dtype",
+                   fmt::format("is {} and that of earlier lines {}; give each a file of its own",
+                               NameOf(of_line.kv_dtype), NameOf(hardware->kv_dtype)));
     }
     RETURN_IF_ERROR(ReadMeasured(*object, where, parts, fractions));
   }
@@ -257,7 +270,9 @@ Result<Hardware> ParseCalibration(std::string_view lines, std::string_view sourc
     return Wrong(source, "results",
                  "has no part of a step; write the lines with `braid bench ops --json`");
   }
-  hardware->sources.push_back(fmt::format("times of {} parts of steps: {}", parts.size(), source));
+  hardware->measured_on = hardware->name;
+  hardware->sources.push_back(fmt::format("times of {} parts of steps, measured on {}: {}",
+                                          parts.size(), hardware->name, source));
   hardware->calibration =
       Calibration(std::move(parts), MedianOf(fractions[0]), MedianOf(fractions[1]));
   return *std::move(hardware);
@@ -270,6 +285,7 @@ Result<Hardware> ReadCalibrated(const std::string& hardware, const std::string& 
   if (hardware.empty()) return measured;
   ASSIGN_OR_RETURN(Hardware named, ReadHardware(hardware));
   named.calibration = std::move(measured.calibration);
+  named.measured_on = measured.name;
   named.kv_dtype = measured.kv_dtype;
   named.sources.push_back(measured.sources.back());
   return named;

@@ -39,6 +39,7 @@ struct Hardware {
   double dollars_per_hour = 0;
   double watts = 0;
   Calibration calibration;        // empty: all times are the limits
+  std::string measured_on;        // the device of the calibration, which may be another one
   DType kv_dtype = DType::kBF16;  // of keys and values: as the calibration measured them
   // One line per number that was given: "memory_bytes 80000000000: NVIDIA ... data sheet".
   std::vector<std::string> sources;
@@ -54,7 +55,8 @@ Result<Hardware> ReadHardware(const std::string& name_or_path);
 std::vector<std::string_view> KnownHardware();
 
 // The device that results of `braid bench ops --json`, an object per line, are of, with what they
-// measured as its calibration. The error names the line.
+// measured as its calibration. All lines are of one device and one type of keys and values. The
+// error names the line.
 Result<Hardware> ParseCalibration(std::string_view lines, std::string_view source);
 // The same of a file. With a `hardware` other than "", that one, with the file's measurements.
 Result<Hardware> ReadCalibrated(const std::string& hardware, const std::string& calibration);

@@ -81,6 +81,8 @@ def test_measured_parts_replace_the_formula(braid, tiny, tmp_path):
     assert found["hardware"] == run["cpu"] and "ops.json" in found["sources"][-1]
     other = plan(braid, *words, "--calibration", lines, "--hardware", "h100")
     assert other["hardware"] == "h100" and "ops.json" in other["sources"][-1]
+    text = braid("plan", *words, "--calibration", lines, "--hardware", "h100").stdout
+    assert f"as measured on {run['cpu']}" in text
     lines.write_text("{}\n")
     done = braid("plan", *words, "--calibration", lines)
     assert done.returncode == 1 and "ops.json, line 1: hardware is missing" in done.stderr
