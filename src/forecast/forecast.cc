@@ -343,19 +343,30 @@ struct Run {
   double tokens_per_step;
 };
 
-// A group's devices alternate between prompts and steps that generate a token of every sequence:
-// in the time of `sequences` requests, each has its prompt computed once and all of its steps.
-SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seconds_of) {
-  double prompt = 0;
-  const int64_t chunk = std::min(run.options.step_tokens_max, run.workload.input_tokens);
+// Of so many prompts that share their steps, from the first step to the last.
+double PromptSeconds(const Run& run, int64_t prompts, SecondsOf seconds_of) {
+  double seconds = 0;
+  const int64_t chunk = std::min(run.options.step_tokens_max / prompts, run.workload.input_tokens);
   for (int64_t at = 0; at < run.workload.input_tokens; at += chunk) {
     const int64_t tokens = std::min(chunk, run.workload.input_tokens - at);
     const bool last = at + tokens == run.workload.input_tokens;
-    const StepForecast step = run.forecaster.StepOf(
-        {.tokens = tokens, .sequences = 1, .context_tokens = at, .logits_rows = last ? 1 : 0});
-    prompt += (step.*seconds_of)();
+    const StepForecast step = run.forecaster.StepOf({.tokens = prompts * tokens,
+                                                     .sequences = prompts,
+                                                     .context_tokens = at,
+                                                     .logits_rows = last ? prompts : 0});
+    seconds += (step.*seconds_of)();
   }
-  const double n = static_cast<double>(run.sequences);
+  return seconds;
+}
+
+// A group's devices alternate between prompts and steps that generate a token of every sequence:
+// in the time of `sequences` requests, each has its prompt computed once and all of its steps.
+// Prompts share steps as far as the limit of tokens allows.
+SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seconds_of) {
+  const int64_t together = std::clamp<int64_t>(
+      run.options.step_tokens_max / run.workload.input_tokens, 1, run.sequences);
+  const double n = static_cast<double>(run.sequences), k = static_cast<double>(together);
+  const double prompt = PromptSeconds(run, together, seconds_of) / k;
   // The prompt's last step gives the first token.
   const double steps = static_cast<double>(run.workload.output_tokens - 1) / run.tokens_per_step;
   const double step = (decode.*seconds_of)();
@@ -367,8 +378,8 @@ SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seco
           requests_per_second * static_cast<double>(run.workload.output_tokens),
       .input_tokens_per_second =
           requests_per_second * static_cast<double>(run.workload.input_tokens),
-      .first_token_seconds = prompt,
-      .first_token_seconds_burst = prompt * (n + 1) / 2,
+      .first_token_seconds = PromptSeconds(run, 1, seconds_of),
+      .first_token_seconds_burst = prompt * (n + k) / 2,
       .inter_token_seconds = step / run.tokens_per_step,
       .inter_token_seconds_mean = steps > 0 ? ((n - 1) * prompt + steps * step) / tokens : 0};
   if (run.hardware.dollars_per_hour > 0) {

@@ -203,9 +203,33 @@ TEST(Forecast, OfOneDeviceIsTheModelsCostAtTheLimits) {
   EXPECT_EQ(forecast.decode.sent_bytes, 0);
   EXPECT_EQ(forecast.decode.bound(), Bound::kMemory);
   EXPECT_DOUBLE_EQ(forecast.serial.inter_token_seconds, seconds);
-  // Eight prompts and 63 further steps for 8 * 64 tokens.
-  const double prompt = forecast.serial.first_token_seconds;
-  EXPECT_DOUBLE_EQ(forecast.serial.output_tokens_per_second, 512 / (8 * prompt + 63 * seconds));
+}
+
+TEST(Forecast, PromptsShareStepsAsFarAsTheLimitOfTokensAllows) {
+  const auto clock = StepClock::Create(Dense(), {}, Machine(), {});
+  ASSERT_TRUE(clock);
+  const auto prompts = [&](int64_t count) {
+    return clock->StepOf({.tokens = count * 512, .sequences = count, .logits_rows = count}, {})
+        .compute_seconds;
+  };
+  const auto speeds = [](int64_t step_tokens) {
+    return Of(Dense(), {}, kWorkload, {.step_tokens_max = step_tokens});
+  };
+  // All eight, and 63 further steps for 8 * 64 tokens.
+  const Forecast all = speeds(8192);
+  const double step = all.decode.compute_seconds;
+  EXPECT_NEAR(all.serial.output_tokens_per_second, 512 / (prompts(8) + 63 * step), 1e-6);
+  EXPECT_NEAR(all.serial.first_token_seconds, prompts(1), 1e-12);
+  EXPECT_NEAR(all.serial.first_token_seconds_burst, prompts(8), 1e-12);
+  // Four and four: the mean of a token after the first four prompts and one after all.
+  const Forecast half = speeds(2500);
+  EXPECT_NEAR(half.serial.output_tokens_per_second, 512 / (2 * prompts(4) + 63 * step), 1e-6);
+  EXPECT_NEAR(half.serial.first_token_seconds_burst, 1.5 * prompts(4), 1e-12);
+  EXPECT_NEAR(half.serial.inter_token_seconds_mean, (7 * prompts(4) / 4 + 63 * step) / 63, 1e-12);
+  // One by one: weights are read for each.
+  const Forecast alone = speeds(1000);
+  EXPECT_NEAR(alone.serial.output_tokens_per_second, 512 / (8 * prompts(1) + 63 * step), 1e-6);
+  EXPECT_LT(alone.serial.output_tokens_per_second, half.serial.output_tokens_per_second);
 }
 
 // Three requests on two groups: the second group has room for one more, which nobody uses.
