@@ -41,8 +41,9 @@ class PlanCommand : public Command {
                  "Type of recurrent state");
     flags.Number("--step-tokens", step_tokens_, {1, 1 << 20},
                  "Most prompt tokens of a group in a step");
-    flags.Number("--redundant-experts", redundant_, {0, 1 << 16},
-                 "Further copies of experts per layer, to balance load");
+    flags.Number(
+        "--redundant-experts", redundant_, {0, kRedundantExpertsMax},
+        "Further copies of experts per layer, to balance load; ep divides experts and copies");
     flags.Number("--expert-balance", options_.expert_balance, {0.001, 1},
                  "Mean load of the ranks that share experts over that of the fullest");
     flags.Number("--drafts", options_.drafts, {0, 16},

@@ -395,17 +395,48 @@ SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seco
 
 // Copies of experts are experts of their own, chosen as often as others; the router's work grows
 // with them by less than their share.
-ModelSpec WithCopies(ModelSpec spec, int64_t copies) {
+ModelSpec WithCopies(ModelSpec spec, int32_t copies) {
   const auto add = [copies](std::vector<LayerSpec>& layers) {
     for (LayerSpec& layer : layers) {
       MoeFfn* moe = std::get_if<MoeFfn>(&layer.ffn);
-      if (moe != nullptr) moe->experts += static_cast<int32_t>(copies);
+      if (moe != nullptr) moe->experts += copies;
     }
   };
   add(spec.layers);
   if (spec.draft) add(spec.draft->layers);
   return spec;
 }
+
+// Of the ranks of a group, and of those that share experts.
+Status CheckLinks(const Mesh& mesh, const Hardware& hardware) {
+  for (const int32_t together : {mesh.tp, mesh.ep}) {
+    if (together == 1) continue;
+    const int32_t nodes = NodesOf(mesh, hardware, together);
+    // Links pass on what comes to a node for its experts.
+    const bool passed_on = together == mesh.ep && TokensTravel(mesh) && together > nodes;
+    const bool links = nodes == 1 || passed_on;
+    std::string_view missing;
+    if (nodes > 1 && !(hardware.network_bytes_per_second > 0)) missing = "network_bytes_per_second";
+    if (links && !(hardware.link_bytes_per_second > 0)) missing = "link_bytes_per_second";
+    if (missing.empty()) continue;
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: {} devices on {} {} exchange data, and links of {} join {}: its "
+                             "file gives no {}",
+                             MeshText(mesh), together, nodes, nodes == 1 ? "node" : "nodes",
+                             hardware.name, hardware.link_devices, missing)};
+  }
+  return {};
+}
+
+// Whether the mesh can divide the model with its copies of experts, and has the links.
+Status Check(const ModelSpec& spec, Mesh mesh, const Hardware& hardware,
+             const ForecastOptions& options) {
+  mesh.redundant = options.redundant_experts;
+  RETURN_IF_ERROR(CheckMesh(spec, mesh));
+  return CheckLinks(mesh, hardware);
+}
+
+}  // namespace
 
 Status CheckWorkload(const ModelSpec& spec, const Workload& workload,
                      const ForecastOptions& options) {
@@ -434,29 +465,6 @@ Status CheckWorkload(const ModelSpec& spec, const Workload& workload,
   return {};
 }
 
-// Of the ranks of a group, and of those that share experts.
-Status CheckLinks(const Mesh& mesh, const Hardware& hardware) {
-  for (const int32_t together : {mesh.tp, mesh.ep}) {
-    if (together == 1) continue;
-    const int32_t nodes = NodesOf(mesh, hardware, together);
-    // Links pass on what comes to a node for its experts.
-    const bool passed_on = together == mesh.ep && TokensTravel(mesh) && together > nodes;
-    const bool links = nodes == 1 || passed_on;
-    std::string_view missing;
-    if (nodes > 1 && !(hardware.network_bytes_per_second > 0)) missing = "network_bytes_per_second";
-    if (links && !(hardware.link_bytes_per_second > 0)) missing = "link_bytes_per_second";
-    if (missing.empty()) continue;
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{}: {} devices on {} {} exchange data, and links of {} join {}: its "
-                             "file gives no {}",
-                             MeshText(mesh), together, nodes, nodes == 1 ? "node" : "nodes",
-                             hardware.name, hardware.link_devices, missing)};
-  }
-  return {};
-}
-
-}  // namespace
-
 std::string_view NameOf(Bound bound) {
   constexpr std::string_view kNames[] = {"arithmetic", "memory", "link", "host"};
   return kNames[static_cast<int>(bound)];
@@ -479,9 +487,8 @@ Bound StepForecast::bound() const {
 Result<Forecast> ForecastOf(const ModelSpec& spec, const Mesh& mesh, const Hardware& hardware,
                             const Workload& workload, const ForecastOptions& options) {
   RETURN_IF_ERROR(CheckWorkload(spec, workload, options));
+  RETURN_IF_ERROR(Check(spec, mesh, hardware, options));
   const ModelSpec copied = WithCopies(spec, options.redundant_experts);
-  RETURN_IF_ERROR(CheckMesh(copied, mesh));
-  RETURN_IF_ERROR(CheckLinks(mesh, hardware));
   // The last rank's shares are as large as any (Share::Of).
   ASSIGN_OR_RETURN(const RankView view, ViewOf(copied, mesh, mesh.ranks() - 1));
   const Forecaster forecaster(copied, view, hardware, options);
@@ -517,11 +524,10 @@ StepClock::~StepClock() = default;
 
 Result<StepClock> StepClock::Create(const ModelSpec& spec, const Mesh& mesh,
                                     const Hardware& hardware, const ForecastOptions& options) {
+  RETURN_IF_ERROR(Check(spec, mesh, hardware, options));
   auto state = std::make_unique<State>(State{.spec = WithCopies(spec, options.redundant_experts),
                                              .hardware = hardware,
                                              .options = options});
-  RETURN_IF_ERROR(CheckMesh(state->spec, mesh));
-  RETURN_IF_ERROR(CheckLinks(mesh, hardware));
   ASSIGN_OR_RETURN(state->view, ViewOf(state->spec, mesh, mesh.ranks() - 1));
   state->forecaster.emplace(state->spec, state->view, state->hardware, state->options);
   return StepClock(std::move(state));

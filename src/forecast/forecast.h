@@ -31,7 +31,7 @@ struct ForecastOptions {
   ops::WeightFormat format = ops::WeightFormat::kBF16;  // of matrices that may be quantised
   DType kv_dtype = DType::kBF16;
   int64_t step_tokens_max = 8192;  // prompt tokens of a group in a step
-  int64_t redundant_experts = 0;   // further copies per layer; ep divides experts and copies
+  int32_t redundant_experts = 0;   // further copies per layer; ep divides experts and copies
   // Mean load of the ranks that share experts over that of the fullest, which decides a step.
   double expert_balance = 1;
   // Tokens that a draft head proposes for each sequence that decodes, and the part of them that is
@@ -107,8 +107,13 @@ struct Forecast {
   SpeedForecast serial, overlapped;
 };
 
+// An error if the workload is empty or longer than the model's context, or if options are out of
+// their range.
+Status CheckWorkload(const ModelSpec& spec, const Workload& workload,
+                     const ForecastOptions& options);
+
 // An error if the mesh cannot divide the model, if the hardware has no links for it, or if the
-// workload is empty or longer than the model's context. A model that does not fit is no error.
+// workload is wrong. A model that does not fit is no error.
 Result<Forecast> ForecastOf(const ModelSpec& spec, const Mesh& mesh, const Hardware& hardware,
                             const Workload& workload, const ForecastOptions& options = {});
 

@@ -533,6 +533,23 @@ TEST(Forecast, CopiesMakeExpertsDivisible) {
   EXPECT_TRUE(ForecastOf(Mixture(), mesh, Machine(), kWorkload, {.redundant_experts = 2}));
 }
 
+TEST(Forecast, CopiesAreThoseThatAnEngineAllows) {
+  const auto error = [](const Mesh& mesh, int32_t copies) {
+    const ForecastOptions options{.redundant_experts = copies};
+    const auto clock = StepClock::Create(Mixture(), mesh, Machine(), options);
+    const std::string said = ErrorOf(ForecastOf(Mixture(), mesh, Machine(), kWorkload, options));
+    EXPECT_EQ(clock ? "no error" : clock.error().message, said);
+    return said;
+  };
+  const Mesh two{.dp = 2, .tp = 1, .ep = 2};
+  EXPECT_EQ(error(two, 128), "no error");
+  EXPECT_NE(error(two, 130).find("130 redundant experts; several ranks (ep) can hold 0 to 128"),
+            std::string::npos);
+  EXPECT_NE(error({.dp = 2}, 2).find("2 redundant experts; several ranks"), std::string::npos);
+  EXPECT_NE(error(two, 1).find("ep 2 does not divide the 16 experts and 1 redundant"),
+            std::string::npos);
+}
+
 TEST(Forecast, SaysWhatIsWrongWithItsInput) {
   const auto error = [](const Mesh& mesh, const Workload& workload, const Hardware& hardware) {
     return ErrorOf(ForecastOf(Dense(), mesh, hardware, workload, {}));

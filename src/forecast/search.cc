@@ -36,7 +36,7 @@ bool Better(const SearchResult& a, const SearchResult& b) {
 Result<SearchResult> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
                                 const Workload& workload, const ForecastOptions& options,
                                 const SearchSpace& space) {
-  RETURN_IF_ERROR(ForecastOf(spec, {}, hardware, workload, options));
+  RETURN_IF_ERROR(CheckWorkload(spec, workload, options));
   std::optional<SearchResult> best;
   Refusals refusals;
   const auto attempt = [&](const Mesh& mesh, ops::WeightFormat format) {
@@ -53,7 +53,7 @@ Result<SearchResult> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
   };
   for (const ops::WeightFormat format : space.formats) {
     for (int32_t tp = 1; tp <= space.devices_max; ++tp) {
-      for (int32_t dp = 1; dp * tp <= space.devices_max && dp <= workload.concurrency; ++dp) {
+      for (int32_t dp = 1; dp * tp <= space.devices_max; ++dp) {
         for (int32_t ep = 1; ep <= dp * tp; ++ep) {
           if (dp * tp % ep == 0) attempt({.dp = dp, .tp = tp, .ep = ep}, format);
         }

@@ -55,5 +55,21 @@ TEST(Search, SaysHowManyMeshesThereAreAndWhyNoneWillDo) {
       << refused({.devices_max = 2}, lone);
 }
 
+TEST(Search, TriesMoreGroupsThanRequestsAndCopiesOfExperts) {
+  const SearchSpace slow{.devices_max = 4, .inter_token_seconds_max = 1e-12};
+  const auto refused = [&](const Workload& workload, const ForecastOptions& options) {
+    return SearchMesh(Mixture(), Machine(), workload, options, slow).error().message;
+  };
+  // Pairs of dp and tp of product 1 to 4: 1, 2, 2 and 3 of them, with 1, 2, 2 and 3 divisors.
+  EXPECT_NE(refused(kWorkload, {}).find("none of 18 meshes"), std::string::npos)
+      << refused(kWorkload, {});
+  EXPECT_NE(refused({512, 64, 1}, {}).find("none of 18 meshes"), std::string::npos);
+  const auto copies =
+      SearchMesh(Mixture(), Machine(), kWorkload, {.redundant_experts = 2}, {.devices_max = 3});
+  ASSERT_TRUE(copies) << copies.error().message;
+  EXPECT_GT(copies->mesh.ep, 1);
+  EXPECT_NE(refused({4000, 200, 1}, {}).find("the model's context is 4096"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace braid
