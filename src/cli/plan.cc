@@ -55,6 +55,9 @@ class PlanCommand : public Command {
     flags.Switch("--without-weight-bytes", options_.without_weight_bytes,
                  "Leave out reading weights from memory, to see what it costs");
     flags.Switch("--search", search_, "Find the mesh and format with most output tokens/s");
+    flags.Choice("--best", best_, {"tokens", "device"},
+                 "With --search: most tokens/s of all devices (default), or of each device, which "
+                 "is the lowest price of a token");
     flags.Number("--devices", devices_, {1, 512}, "With --search: most devices");
     flags.Number("--inter-token-ms", inter_token_ms_, {0.001, 1e6},
                  "With --search: longest mean time between two tokens of an answer");
@@ -66,10 +69,10 @@ class PlanCommand : public Command {
 
  private:
   Status ReadFlags();
-  Result<SearchResult> Find(const ModelSpec& spec) const;
+  Result<std::vector<SearchResult>> Find(const ModelSpec& spec) const;
 
   std::string model_, hardware_, calibration_, mesh_text_, workload_text_;
-  std::string weights_ = "bf16", kv_dtype_ = "auto", state_dtype_ = "fp32";
+  std::string weights_ = "bf16", kv_dtype_ = "auto", state_dtype_ = "fp32", best_;
   int32_t step_tokens_ = 8192, redundant_ = 0, devices_ = 8;
   std::optional<double> inter_token_ms_, first_token_ms_;
   bool search_ = false, json_ = false;
@@ -98,6 +101,9 @@ Status PlanCommand::ReadFlags() {
   }
   if (weights_ == "any" && !search_) {
     return Error{ErrorCode::kInvalid, "--weights any needs --search; name a format", "--weights"};
+  }
+  if (!best_.empty() && !search_) {
+    return Error{ErrorCode::kInvalid, "--best goes with --search", "--best"};
   }
   options_.format = ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16);
   options_.step_tokens_max = step_tokens_;
@@ -158,7 +164,23 @@ void PrintSpeeds(const Forecast& f, const Hardware& machine) {
   }
 }
 
-void PrintText(const SearchResult& found, const Hardware& machine, const Workload& workload) {
+// What the search found, if there are several.
+void PrintFound(const std::vector<SearchResult>& found) {
+  if (found.size() < 2) return;
+  fmt::print("\n{:<30}{:>9}{:>11}{:>11}{:>13}  {}\n", "the best, with overlap", "weights",
+             "tokens/s", "of each", "inter-token", "bound by");
+  for (const SearchResult& result : found) {
+    const SpeedForecast& speed = result.forecast.overlapped;
+    fmt::print("  {:<28}{:>9}{:>11.0f}{:>11.1f}{:>13}  {}\n", MeshText(result.mesh),
+               ops::NameOf(result.format), speed.output_tokens_per_second,
+               speed.output_tokens_per_second / result.mesh.ranks(),
+               TimeText(speed.inter_token_seconds_mean), NameOf(result.forecast.decode.bound()));
+  }
+}
+
+void PrintText(const std::vector<SearchResult>& results, const Hardware& machine,
+               const Workload& workload) {
+  const SearchResult& found = results.front();
   const Forecast& f = found.forecast;
   fmt::print("{} x {} ({}), weights {}\n", found.mesh.ranks(), machine.name, MeshText(found.mesh),
              ops::NameOf(found.format));
@@ -183,6 +205,7 @@ void PrintText(const SearchResult& found, const Hardware& machine, const Workloa
                 : "decode step, half of the answer done",
             f.decode);
   PrintSpeeds(f, machine);
+  PrintFound(results);
   fmt::print("\nsources\n");
   for (const std::string& source : machine.sources) fmt::print("  {}\n", source);
 }
@@ -224,12 +247,24 @@ json::object ObjectOf(const SpeedForecast& speed) {
   return out;
 }
 
-json::object ObjectOf(const SearchResult& found, const Hardware& machine) {
+json::object ObjectOf(const Mesh& mesh) {
+  return {{"dp", mesh.dp}, {"tp", mesh.tp}, {"ep", mesh.ep}};
+}
+
+json::object ObjectOf(const std::vector<SearchResult>& results, const Hardware& machine) {
+  const SearchResult& found = results.front();
   const Forecast& f = found.forecast;
+  json::array best;
+  for (const SearchResult& result : results) {
+    best.push_back({{"mesh", ObjectOf(result.mesh)},
+                    {"weights", ops::NameOf(result.format)},
+                    {"bound", NameOf(result.forecast.decode.bound())},
+                    {"with_overlap", ObjectOf(result.forecast.overlapped)}});
+  }
   json::array sources;
   for (const std::string& source : machine.sources) sources.emplace_back(source);
   return {{"hardware", machine.name},
-          {"mesh", {{"dp", found.mesh.dp}, {"tp", found.mesh.tp}, {"ep", found.mesh.ep}}},
+          {"mesh", ObjectOf(found.mesh)},
           {"devices", found.mesh.ranks()},
           {"weights", ops::NameOf(found.format)},
           {"fits", f.fits},
@@ -247,19 +282,22 @@ json::object ObjectOf(const SearchResult& found, const Hardware& machine) {
           {"tokens_per_step", f.tokens_per_step},
           {"with_overlap", ObjectOf(f.overlapped)},
           {"without_overlap", ObjectOf(f.serial)},
+          {"best", std::move(best)},
           {"sources", std::move(sources)}};
 }
 
-Result<SearchResult> PlanCommand::Find(const ModelSpec& spec) const {
+Result<std::vector<SearchResult>> PlanCommand::Find(const ModelSpec& spec) const {
   if (!search_) {
     ASSIGN_OR_RETURN(Forecast forecast, ForecastOf(spec, mesh_, machine_, workload_, options_));
-    return SearchResult{.mesh = mesh_, .format = options_.format, .forecast = std::move(forecast)};
+    return std::vector<SearchResult>{
+        {.mesh = mesh_, .format = options_.format, .forecast = std::move(forecast)}};
   }
   SearchSpace space{.devices_max = devices_, .formats = {options_.format}};
   if (weights_ == "any") {
     using enum ops::WeightFormat;
     space.formats = {kBF16, kF8, kI8, kI4};
   }
+  if (best_ == "device") space.aim = SearchAim::kTokensPerDevice;
   if (inter_token_ms_) space.inter_token_seconds_max = *inter_token_ms_ / 1e3;
   if (first_token_ms_) space.first_token_seconds_max = *first_token_ms_ / 1e3;
   return SearchMesh(spec, machine_, workload_, options_, space);
@@ -272,7 +310,7 @@ Status PlanCommand::Run() {
   ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(text, path));
   if (options_.drafts > 0 && HasDraftHead(spec)) UseDraftHead(spec);
   PlanState(spec, options_.drafts, DTypeOf(state_dtype_));
-  ASSIGN_OR_RETURN(const SearchResult found, Find(spec));
+  ASSIGN_OR_RETURN(const std::vector<SearchResult> found, Find(spec));
   if (json_) {
     fmt::print("{}\n", json::serialize(ObjectOf(found, machine_)));
   } else {

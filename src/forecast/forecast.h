@@ -149,23 +149,30 @@ class StepClock {
   std::unique_ptr<State> state_;
 };
 
+// What is best: most output tokens/s of all devices together, or of each. The second is also the
+// lowest price of a token.
+enum class SearchAim : uint8_t { kTokens, kTokensPerDevice };
+
 // What --search varies and what it must keep.
 struct SearchSpace {
   int32_t devices_max = 8;
   std::vector<ops::WeightFormat> formats = {ops::WeightFormat::kBF16};
   std::optional<double> inter_token_seconds_max;  // mean, with overlap
   std::optional<double> first_token_seconds_max;  // without waiting, with overlap
+  SearchAim aim = SearchAim::kTokens;
+  int32_t results_max = 5;
 };
 struct SearchResult {
   Mesh mesh;
   ops::WeightFormat format = ops::WeightFormat::kBF16;
   Forecast forecast;
 };
-// The mesh and format with most output tokens per second (with overlap) of those that fit and keep
-// the bounds; of equals the one with fewest devices. All meshes of at most devices_max devices are
+// The best meshes and formats (with overlap) of those that fit and keep the bounds, best first, at
+// least one; of equals the one with fewest devices. All meshes of at most devices_max devices are
 // tried. The error says how many there were and why none will do.
-Result<SearchResult> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
-                                const Workload& workload, const ForecastOptions& options,
-                                const SearchSpace& space);
+Result<std::vector<SearchResult>> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
+                                             const Workload& workload,
+                                             const ForecastOptions& options,
+                                             const SearchSpace& space);
 
 }  // namespace braid

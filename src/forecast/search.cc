@@ -1,5 +1,7 @@
-// The best mesh and format: every one is tried.
+// The best meshes and formats: every one is tried.
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "forecast/forecast.h"
 
@@ -25,19 +27,31 @@ bool Keeps(const Forecast& forecast, const SearchSpace& space, Refusals& refusal
   return true;
 }
 
-bool Better(const SearchResult& a, const SearchResult& b) {
-  const double fast = a.forecast.overlapped.output_tokens_per_second;
-  const double known = b.forecast.overlapped.output_tokens_per_second;
-  return fast != known ? fast > known : a.mesh.ranks() < b.mesh.ranks();
+bool Better(const SearchResult& a, const SearchResult& b, SearchAim aim) {
+  const auto speed = [&](const SearchResult& result) {
+    const double all = result.forecast.overlapped.output_tokens_per_second;
+    return aim == SearchAim::kTokens ? all : all / result.mesh.ranks();
+  };
+  const double of_a = speed(a), of_b = speed(b);
+  return of_a != of_b ? of_a > of_b : a.mesh.ranks() < b.mesh.ranks();
+}
+
+// Into its place of the best first, of which there are so many at most.
+void Insert(SearchResult found, const SearchSpace& space, std::vector<SearchResult>& best) {
+  const auto at = std::ranges::find_if(
+      best, [&](const SearchResult& known) { return Better(found, known, space.aim); });
+  best.insert(at, std::move(found));
+  if (std::ssize(best) > space.results_max) best.pop_back();
 }
 
 }  // namespace
 
-Result<SearchResult> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
-                                const Workload& workload, const ForecastOptions& options,
-                                const SearchSpace& space) {
+Result<std::vector<SearchResult>> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
+                                             const Workload& workload,
+                                             const ForecastOptions& options,
+                                             const SearchSpace& space) {
   RETURN_IF_ERROR(CheckWorkload(spec, workload, options));
-  std::optional<SearchResult> best;
+  std::vector<SearchResult> best;
   Refusals refusals;
   const auto attempt = [&](const Mesh& mesh, ops::WeightFormat format) {
     ForecastOptions with = options;
@@ -47,8 +61,7 @@ Result<SearchResult> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
     if (!forecast) {
       ++refusals.impossible;
     } else if (Keeps(*forecast, space, refusals)) {
-      SearchResult found{.mesh = mesh, .format = format, .forecast = *std::move(forecast)};
-      if (!best || Better(found, *best)) best = std::move(found);
+      Insert({.mesh = mesh, .format = format, .forecast = *std::move(forecast)}, space, best);
     }
   };
   for (const ops::WeightFormat format : space.formats) {
@@ -60,7 +73,7 @@ Result<SearchResult> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
       }
     }
   }
-  if (best) return *std::move(best);
+  if (!best.empty()) return best;
   return Error{
       ErrorCode::kNotFound,
       fmt::format("none of {} meshes and formats on up to {} devices will do: {} cannot divide the "

@@ -1,6 +1,9 @@
 // The best mesh: against others, within bounds, and why there is none.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "forecast/test_forecast.h"
 
 namespace braid {
@@ -8,8 +11,9 @@ namespace {
 
 TEST(Search, FindsTheFastestMeshThatFitsAndKeepsTheBounds) {
   const SearchSpace space{.devices_max = 4};
-  const Result<SearchResult> best = SearchMesh(Mixture(), Machine(), kWorkload, {}, space);
-  ASSERT_TRUE(best) << best.error().message;
+  const auto found = SearchMesh(Mixture(), Machine(), kWorkload, {}, space);
+  ASSERT_TRUE(found) << found.error().message;
+  const SearchResult* const best = &found->front();
   for (const Mesh& mesh : {Mesh{}, Mesh{.tp = 2}, Mesh{.tp = 4, .ep = 4}, Mesh{.dp = 4},
                            Mesh{.dp = 2, .tp = 2, .ep = 4}}) {
     EXPECT_GE(best->forecast.overlapped.output_tokens_per_second,
@@ -18,21 +22,23 @@ TEST(Search, FindsTheFastestMeshThatFitsAndKeepsTheBounds) {
   }
   SearchSpace bounded = space;
   bounded.inter_token_seconds_max = best->forecast.overlapped.inter_token_seconds_mean * 0.999;
-  const Result<SearchResult> other = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
+  const auto other = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
   if (other) {
-    EXPECT_LE(other->forecast.overlapped.inter_token_seconds_mean,
-              *bounded.inter_token_seconds_max);
+    for (const SearchResult& result : *other) {
+      EXPECT_LE(result.forecast.overlapped.inter_token_seconds_mean,
+                *bounded.inter_token_seconds_max);
+    }
   }
   bounded.inter_token_seconds_max = 1e-12;
-  const Result<SearchResult> none = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
+  const auto none = SearchMesh(Mixture(), Machine(), kWorkload, {}, bounded);
   ASSERT_FALSE(none);
   EXPECT_NE(none.error().message.find("inter-token latency"), std::string::npos);
 }
 
 TEST(Search, SaysHowManyMeshesThereAreAndWhyNoneWillDo) {
   const auto refused = [](const SearchSpace& space, const Hardware& machine) {
-    const Result<SearchResult> found = SearchMesh(Mixture(), machine, kWorkload, {}, space);
-    return found ? "found " + MeshText(found->mesh) : found.error().message;
+    const auto found = SearchMesh(Mixture(), machine, kWorkload, {}, space);
+    return found ? "found " + MeshText(found->front().mesh) : found.error().message;
   };
   // Of one device; two groups or two ranks, with experts whole or shared; twice, for two formats.
   const std::vector<ops::WeightFormat> two{ops::WeightFormat::kBF16, ops::WeightFormat::kI8};
@@ -55,6 +61,28 @@ TEST(Search, SaysHowManyMeshesThereAreAndWhyNoneWillDo) {
       << refused({.devices_max = 2}, lone);
 }
 
+TEST(Search, GivesTheBestFewByTheSpeedOfAllDevicesOrOfEach) {
+  SearchSpace space{.devices_max = 4, .results_max = 100};
+  const auto all = SearchMesh(Mixture(), Machine(), kWorkload, {}, space);
+  ASSERT_TRUE(all);
+  EXPECT_EQ(all->size(), 15u);  // three ranks divide neither heads nor experts
+  const auto total = [](const SearchResult& r) {
+    return r.forecast.overlapped.output_tokens_per_second;
+  };
+  const auto each = [&](const SearchResult& r) { return total(r) / r.mesh.ranks(); };
+  EXPECT_TRUE(std::ranges::is_sorted(*all, std::greater<>(), total));
+  space.results_max = 3;
+  const auto few = SearchMesh(Mixture(), Machine(), kWorkload, {}, space);
+  ASSERT_EQ(few->size(), 3u);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ((*few)[i].mesh, (*all)[i].mesh);
+  space.aim = SearchAim::kTokensPerDevice;
+  const auto by_device = SearchMesh(Mixture(), Machine(), kWorkload, {}, space);
+  ASSERT_EQ(by_device->size(), 3u);
+  EXPECT_TRUE(std::ranges::is_sorted(*by_device, std::greater<>(), each));
+  EXPECT_EQ(each(by_device->front()), each(*std::ranges::max_element(*all, {}, each)));
+  EXPECT_NE(by_device->front().mesh, few->front().mesh);
+}
+
 TEST(Search, TriesMoreGroupsThanRequestsAndCopiesOfExperts) {
   const SearchSpace slow{.devices_max = 4, .inter_token_seconds_max = 1e-12};
   const auto refused = [&](const Workload& workload, const ForecastOptions& options) {
@@ -67,7 +95,7 @@ TEST(Search, TriesMoreGroupsThanRequestsAndCopiesOfExperts) {
   const auto copies =
       SearchMesh(Mixture(), Machine(), kWorkload, {.redundant_experts = 2}, {.devices_max = 3});
   ASSERT_TRUE(copies) << copies.error().message;
-  EXPECT_GT(copies->mesh.ep, 1);
+  for (const SearchResult& result : *copies) EXPECT_GT(result.mesh.ep, 1);
   EXPECT_NE(refused({4000, 200, 1}, {}).find("the model's context is 4096"), std::string::npos);
 }
 

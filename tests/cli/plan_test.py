@@ -42,6 +42,18 @@ def test_search_is_no_worse_than_a_mesh_and_keeps_its_bound(braid):
     bound = best["with_overlap"]["inter_token_seconds_mean"] * 1e3 * 1.01
     again = plan(braid, *words, "--search", "--devices", "4", "--inter-token-ms", str(bound))
     assert again["with_overlap"][speed] == best["with_overlap"][speed]
+    assert best["best"][0]["mesh"] == best["mesh"] and len(best["best"]) == 5
+    speeds = [one["with_overlap"][speed] for one in best["best"]]
+    assert speeds == sorted(speeds, reverse=True)
+    frugal = plan(braid, *words, "--search", "--devices", "4", "--best", "device")
+
+    def each(found):
+        return found["with_overlap"][speed] / found["devices"]
+
+    assert each(frugal) > each(best) and frugal["devices"] < best["devices"]
+    text = braid("plan", *words, "--search", "--devices", "4").stdout
+    table = text.split("the best, with overlap")[1].split("sources")[0].strip().splitlines()
+    assert len(table) == 6 and f"{speeds[4]:.0f}" in table[5]
 
 
 def test_a_draft_head_takes_memory(braid):
@@ -129,6 +141,8 @@ def test_every_part_of_a_decode_step_is_measured_as_it_is_planned(braid, tiny, t
         (["--weights", "any"], "--weights any needs --search"),
         (["--mesh", "tp=2", "--hardware", "epyc_2core"], "network_bytes_per_second"),
         (["--search", "--devices", "1"], "Allow more devices"),
+        (["--best", "device"], "--best goes with --search"),
+        (["--mesh", "dp=2", "--redundant-experts", "2"], "several ranks (ep) can hold 0 to 128"),
     ],
 )
 def test_errors_name_what_is_wrong(braid, words, said):
