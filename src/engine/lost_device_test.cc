@@ -161,6 +161,8 @@ TEST_F(LostDevice, HandsPagesOverAgain) {
     } else {
       EXPECT_THAT(during.error, HasSubstr("the device is lost"));
     }
+    // The other engine is left alone for a second after it has failed.
+    std::this_thread::sleep_for(milliseconds(1500));
     const int64_t done = stats().done;
     const RequestResult after = ask(static_cast<int>(++i));
     EXPECT_EQ(after.error, "");

@@ -62,9 +62,9 @@ Status CheckStops(const SchedulerConfig& config, const StopParams& stop) {
   }
   RETURN_IF_ERROR(CheckRange("min_tokens", stop.new_tokens_min, 0, kIntMax));
   const auto out_of_order = std::adjacent_find(stop.stop_tokens.begin(), stop.stop_tokens.end(),
-                                               std::greater_equal<TokenId>());
+                                               std::greater<TokenId>());
   if (out_of_order != stop.stop_tokens.end()) {
-    return Bad("the stop tokens are not sorted, or one is there twice", "stop_tokens");
+    return Bad("the stop tokens are not sorted", "stop_tokens");
   }
   for (const TokenId token : stop.stop_tokens) {
     RETURN_IF_ERROR(CheckRange("stop_tokens", token, 0, config.vocabulary - 1));

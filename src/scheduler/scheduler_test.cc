@@ -185,7 +185,7 @@ TEST(Scheduler, RefusesNumbersThatTheSamplerCannotTake) {
       {"logit_bias", [](Request& r) { r.sampling.logit_bias.assign(101, {1, 1.0f}); }},
       {"stop_tokens", [](Request& r) { r.stop.stop_tokens = {5, 100}; }},
       {"stop_tokens", [](Request& r) { r.stop.stop_tokens = {-1, 5}; }},
-      {"stop_tokens", [](Request& r) { r.stop.stop_tokens = {5, 5}; }},
+      {"stop_tokens", [](Request& r) { r.stop.stop_tokens = {5, 4}; }},
       {"min_tokens", [](Request& r) { r.stop.new_tokens_min = -1; }},
       {"logprobs", [](Request& r) { r.logprobs = -2; }},
       {"logprobs", [](Request& r) { r.logprobs = 1 << 20; }},

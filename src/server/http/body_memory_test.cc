@@ -47,8 +47,7 @@ TEST_F(HttpConnectionTest, ABodyThatOutgrowsTheMemoryIsRefusedOnItsWay) {
   api_.memory().SetLimits({.server_bytes = kRoomForOne});
   Client first = Connect(), second = Connect();
   first.Send(Request("POST /x HTTP/1.1", "Content-Length: 1000\r\n", std::string(600, 'x')));
-  while (api_.memory().stats().used_bytes < 600) std::this_thread::yield();
-  EXPECT_EQ(api_.memory().stats().used_bytes, 600);
+  while (api_.memory().stats().used_bytes != 600) std::this_thread::yield();
   second.Send(Request("POST /x HTTP/1.1", "Transfer-Encoding: chunked\r\n",
                       "191\r\n" + std::string(0x191, 'y')));
   EXPECT_THAT(second.ReadAll(), StartsWith("HTTP/1.1 503"));
