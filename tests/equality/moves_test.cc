@@ -147,7 +147,7 @@ class MovesTest : public ::testing::Test {
     faults_.keeps = true;
     faults_.next = Fault::kLost;
     std::string error;
-    for (int i = 0; i < 20 && error.empty(); ++i) error = Ask(*machine);
+    for (int i = 0; i < 1000 && error.empty(); ++i) error = Ask(*machine);
     EXPECT_EQ(faults_.happened, happened + 1);
     EXPECT_THAT(error, StartsWith("the group of ranks has ended: no word from rank 1"));
     EXPECT_THAT(error, HasSubstr("within 3000 ms"));
