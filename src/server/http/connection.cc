@@ -285,7 +285,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   }
   const auto length = static_cast<int64_t>(parser.content_length().value_or(0));
   // A body that has no room now is not sent in vain.
-  if (length > 0 && !host_.api.memory().Take(length, body.spare)) {
+  if (length > 0 && !host_.api.memory().HasRoom(length, body.spare)) {
     co_await Refuse(503, std::string(kNoRoom));
     co_return false;
   }

@@ -13,20 +13,32 @@ void MemoryBudget::SetLimits(Limits limits) {
   process_bytes_ = limits.process_bytes;
 }
 
-// Counts `bytes` more of a hold that has `hold_bytes` with them, if they fit.
-bool MemoryBudget::Add(int64_t bytes, int64_t hold_bytes, int64_t spare) {
-  const int64_t used = used_ += bytes;
+bool MemoryBudget::Fits(int64_t used, int64_t hold_bytes, int64_t spare) const {
   const int64_t process = process_bytes_;
-  const bool fits = used + spare <= server_bytes_ &&
-                    (process == 0 || hold_bytes < kSmallBytes ||
-                     resident_ + std::max<int64_t>(used - used_then_, 0) <= process);
-  if (!fits) {
-    used_ -= bytes;
-    ++shed_;
-    return false;
-  }
+  return used + spare <= server_bytes_ &&
+         (process == 0 || hold_bytes < kSmallBytes ||
+          resident_ + std::max<int64_t>(used - used_then_, 0) <= process);
+}
+
+// Counts `bytes` more of a hold that has `hold_bytes` with them, if they fit. What is refused is
+// counted at no moment: it would refuse others.
+bool MemoryBudget::Add(int64_t bytes, int64_t hold_bytes, int64_t spare) {
+  int64_t before = used_;
+  do {
+    if (!Fits(before + bytes, hold_bytes, spare)) {
+      ++shed_;
+      return false;
+    }
+  } while (!used_.compare_exchange_weak(before, before + bytes));
+  const int64_t used = before + bytes;
   for (int64_t peak = peak_; peak < used && !peak_.compare_exchange_weak(peak, used);) continue;
   return true;
+}
+
+bool MemoryBudget::HasRoom(int64_t bytes, int64_t spare) {
+  const bool fits = Fits(used_ + bytes, bytes, spare);
+  if (!fits) ++shed_;
+  return fits;
 }
 
 std::optional<MemoryBudget::Hold> MemoryBudget::Take(int64_t bytes, int64_t spare) {

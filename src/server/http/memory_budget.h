@@ -44,6 +44,8 @@ class MemoryBudget {
   // nullopt, and counted as shed, unless `bytes` plus `spare` are free. High resident memory
   // refuses large holds only, so that small requests are still served.
   std::optional<Hold> Take(int64_t bytes, int64_t spare);
+  // Whether Take would hold them now; if not, that is counted as shed, too.
+  bool HasRoom(int64_t bytes, int64_t spare);
   // Records the resident memory; called a few times a second.
   void NoteResident(int64_t bytes);
 
@@ -56,6 +58,7 @@ class MemoryBudget {
   int64_t TakePeak() { return peak_.exchange(used_); }
 
  private:
+  bool Fits(int64_t used, int64_t hold_bytes, int64_t spare) const;
   bool Add(int64_t bytes, int64_t hold_bytes, int64_t spare);
 
   std::atomic<int64_t> server_bytes_, process_bytes_;

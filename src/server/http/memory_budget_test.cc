@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
 #include <vector>
 
 namespace braid {
@@ -23,6 +25,29 @@ TEST(MemoryBudget, HoldsUpToTheLimitAndGetsBytesBack) {
   EXPECT_EQ(budget.stats().shed, 2);
   EXPECT_EQ(budget.TakePeak(), 100);
   EXPECT_EQ(budget.TakePeak(), 0);
+}
+
+TEST(MemoryBudget, RoomThatIsLookedForIsNotHeld) {
+  MemoryBudget budget({.server_bytes = 100});
+  EXPECT_TRUE(budget.HasRoom(60, 40));
+  EXPECT_EQ(budget.stats().used_bytes, 0);
+  EXPECT_EQ(budget.TakePeak(), 0);
+  EXPECT_FALSE(budget.HasRoom(60, 41));
+  EXPECT_EQ(budget.stats().shed, 1);
+}
+
+// Another thread asks for more than there is, again and again.
+TEST(MemoryBudget, WhatIsRefusedRefusesNobodyElse) {
+  MemoryBudget budget({.server_bytes = 100});
+  std::atomic<bool> over = false;
+  std::thread greedy([&] {
+    while (!over) EXPECT_FALSE(budget.Take(101, 0));
+  });
+  int refused = 0;
+  for (int i = 0; i < 200'000; ++i) refused += budget.Take(100, 0).has_value() ? 0 : 1;
+  over = true;
+  greedy.join();
+  EXPECT_EQ(refused, 0);
 }
 
 TEST(MemoryBudget, AHoldThatMovesIsGivenBackOnce) {
