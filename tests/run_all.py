@@ -26,7 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN_LINES = 40
 GIVING_WAY = ["nice", "-n", "10"]
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
-FAILED = re.compile(r"\[  FAILED  \] (\w+\.[\w/]+)|^FAILED (\S+)", re.MULTILINE)
+FAILED = re.compile(r"\[  FAILED  \] ([\w/]+\.[\w/]+)|^(?:FAILED|ERROR) (.+?)(?: - |$)"
+                    r"|^\s+\d+ - (\S+) \((?!Failed)")  # CTest's: it crashed, or had no more time
 CLOSING = re.compile(r"(?:.*; )?=*\s*\d+ (?:passed|failed|skipped|errors?)\b")
 # Two parts beside `cli` of its folder, so that none takes longest by far.
 GROUPS = re.compile(r"rank|handoff|disk_tier|slow_disk|expert")
@@ -159,7 +160,7 @@ def failures_of(text):
         if "[ RUN      ]" in line or "[       OK ]" in line:
             lines.clear()
         elif name := FAILED.search(line):
-            found.setdefault(name[1] or name[2], lines[:6])
+            found.setdefault(name[1] or name[2] or name[3], lines[:6])
             lines.clear()
         elif lines or FAILURE.search(line):
             lines.append(line)

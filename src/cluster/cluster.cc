@@ -302,7 +302,7 @@ Status Cluster::Lose(int32_t engine, int32_t request) {
     const ClusterRequest& planned = requests_[static_cast<size_t>(request)];
     return Error{ErrorCode::kInvalid,
                  fmt::format("a request of {} + {} tokens has started {} times and never ended: "
-                             "engines fail every {:g} s on average, which must be longer",
+                             "--fail-every is {:g} s, which must be longer than it takes",
                              planned.prompt_tokens(), planned.output_tokens, live.restarts,
                              options_.fail_every_seconds)};
   }

@@ -106,7 +106,8 @@ std::optional<double> ClockSeconds(std::string_view text) {
   const int hour = number(kDate + 1, 2), minute = number(kDate + 4, 2);
   double seconds = -1;
   std::from_chars(text.data() + kDate + 7, text.data() + text.size(), seconds);
-  if (!date.ok() || hour < 0 || hour > 23 || minute < 0 || minute > 59 || seconds < 0) {
+  if (!date.ok() || hour < 0 || hour > 23 || minute < 0 || minute > 59 ||
+      !(seconds >= 0 && seconds < 61)) {
     return std::nullopt;
   }
   const auto days = static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count());

@@ -47,7 +47,8 @@ int32_t NodesOf(const Mesh& mesh, const Hardware& hardware, int32_t ranks) {
   return NodesOfGroup(mesh.ranks(), ranks, static_cast<int32_t>(hardware.link_devices));
 }
 
-// Ranks of several groups share experts, so tokens travel. Ranks of one group have all tokens.
+// Ranks of several groups share experts, so tokens travel. Ranks of one group have all tokens, and
+// each computes the routed experts for its part of them.
 bool TokensTravel(const Mesh& mesh) { return mesh.tp % mesh.ep != 0; }
 
 // Of a sequence that decodes: the one that is sampled, and the drafts before the first wrong one.
@@ -69,6 +70,8 @@ class Forecaster {
 
   StepForecast StepOf(const Step& step) const;
   StepForecast StepOf(const Step& prompts, const Step& decodes) const;
+  // A step of prompts, whose tokens go through the draft head as well.
+  StepForecast PromptStepOf(const Step& step) const;
   // Every sequence decodes a token and verifies drafts, then the draft head proposes the next ones.
   StepForecast DraftingStepOf(Step decodes) const;
   MemoryForecast MemoryOf(const Workload& workload, int64_t sequences) const;
@@ -103,9 +106,8 @@ class Forecaster {
 };
 
 StepShape Forecaster::ShapeOf(const Step& step) const {
-  // Ranks that share experts each bring their part of their group's tokens.
-  const int64_t routed =
-      TokensTravel(mesh_) ? CeilDiv(step.tokens * mesh_.ep, int64_t{mesh_.tp}) : step.tokens;
+  // Of each rank that shares experts with this one, the part of its group's tokens that is its own.
+  const int64_t routed = CeilDiv(step.tokens * mesh_.ep, int64_t{mesh_.tp});
   return {.tokens = step.tokens,
           .sequences = step.sequences,
           .context_tokens = step.context_tokens,
@@ -226,6 +228,15 @@ void AddTimes(const StepForecast& step, double times, PartForecast& part, StepFo
   out.link_seconds += times * step.link_seconds;
 }
 
+StepForecast Forecaster::PromptStepOf(const Step& step) const {
+  StepForecast out = StepOf(step);
+  if (options_.drafts == 0) return out;
+  PartForecast part{.part = "draft head"};
+  AddTimes(DraftPassOf(step), 1, part, out);
+  out.parts.push_back(part);
+  return out;
+}
+
 // The first pass of the head sees every token that the step brought, those after it the draft
 // before. Between whole tokens of a sequence its time is interpolated.
 StepForecast Forecaster::DraftingStepOf(Step decodes) const {
@@ -299,7 +310,8 @@ MemoryForecast Forecaster::MemoryOf(const Workload& workload, int64_t sequences)
       inner = std::max(inner, held);
     }
   }
-  for (const GroupGeometry& group : CachePlanOf(view_.spec, options_.kv_dtype).groups) {
+  const CachePlan cache = CachePlanOf(view_.spec, options_.kv_dtype);
+  for (const GroupGeometry& group : cache.groups) {
     const int64_t tokens = workload.input_tokens + workload.output_tokens;
     if (group.kind == GroupKind::kFull) {
       memory.kv += sequences * CeilDiv(tokens, int64_t{kBlockTokens}) * group.block_bytes;
@@ -312,8 +324,11 @@ MemoryForecast Forecaster::MemoryOf(const Workload& workload, int64_t sequences)
   }
   const int64_t tokens =
       std::max(sequences, std::min(options_.step_tokens_max, sequences * workload.input_tokens));
-  memory.workspace =
-      4 * (tokens * (3 * int64_t{spec_.hidden} + inner) + sequences * int64_t{spec_.vocabulary});
+  memory.workspace = 4 * (tokens * (3 * int64_t{spec_.hidden} + inner) +
+                          sequences * (1 + options_.drafts) * int64_t{spec_.vocabulary});
+  if (options_.drafts > 0) {  // the states that the head reads, as HeadDrafter::Bytes
+    memory.workspace += sequences * (4 * kBlockTokens * int64_t{spec_.hidden} + cache.draft.bytes);
+  }
   memory.balance_buffers = static_cast<int64_t>(
       std::ceil(expert_bytes * static_cast<double>(options_.redundant_experts) / mesh_.ep));
   memory.weights -= memory.balance_buffers;
@@ -350,10 +365,10 @@ double PromptSeconds(const Run& run, int64_t prompts, SecondsOf seconds_of) {
   for (int64_t at = 0; at < run.workload.input_tokens; at += chunk) {
     const int64_t tokens = std::min(chunk, run.workload.input_tokens - at);
     const bool last = at + tokens == run.workload.input_tokens;
-    const StepForecast step = run.forecaster.StepOf({.tokens = prompts * tokens,
-                                                     .sequences = prompts,
-                                                     .context_tokens = at,
-                                                     .logits_rows = last ? prompts : 0});
+    const StepForecast step = run.forecaster.PromptStepOf({.tokens = prompts * tokens,
+                                                           .sequences = prompts,
+                                                           .context_tokens = at,
+                                                           .logits_rows = last ? prompts : 0});
     seconds += (step.*seconds_of)();
   }
   return seconds;
@@ -361,7 +376,8 @@ double PromptSeconds(const Run& run, int64_t prompts, SecondsOf seconds_of) {
 
 // A group's devices alternate between prompts and steps that generate a token of every sequence:
 // in the time of `sequences` requests, each has its prompt computed once and all of its steps.
-// Prompts share steps as far as the limit of tokens allows.
+// Prompts share steps as far as the limit of tokens allows. Those that share a request's own steps
+// delay none of its later tokens.
 SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seconds_of) {
   const int64_t together = std::clamp<int64_t>(
       run.options.step_tokens_max / run.workload.input_tokens, 1, run.sequences);
@@ -381,7 +397,7 @@ SpeedForecast SpeedOf(const Run& run, const StepForecast& decode, SecondsOf seco
       .first_token_seconds = PromptSeconds(run, 1, seconds_of),
       .first_token_seconds_burst = prompt * (n + k) / 2,
       .inter_token_seconds = step / run.tokens_per_step,
-      .inter_token_seconds_mean = steps > 0 ? ((n - 1) * prompt + steps * step) / tokens : 0};
+      .inter_token_seconds_mean = steps > 0 ? ((n - k) * prompt + steps * step) / tokens : 0};
   if (run.hardware.dollars_per_hour > 0) {
     speed.dollars_per_million_output = DollarsPerMillion(
         run.hardware.dollars_per_hour * run.mesh.ranks(), speed.output_tokens_per_second);

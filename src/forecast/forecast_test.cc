@@ -225,7 +225,8 @@ TEST(Forecast, PromptsShareStepsAsFarAsTheLimitOfTokensAllows) {
   const Forecast half = speeds(2500);
   EXPECT_NEAR(half.serial.output_tokens_per_second, 512 / (2 * prompts(4) + 63 * step), 1e-6);
   EXPECT_NEAR(half.serial.first_token_seconds_burst, 1.5 * prompts(4), 1e-12);
-  EXPECT_NEAR(half.serial.inter_token_seconds_mean, (7 * prompts(4) / 4 + 63 * step) / 63, 1e-12);
+  EXPECT_NEAR(half.serial.inter_token_seconds_mean, (prompts(4) + 63 * step) / 63, 1e-12);
+  EXPECT_NEAR(all.serial.inter_token_seconds_mean, step, 1e-12);
   // One by one: weights are read for each.
   const Forecast alone = speeds(1000);
   EXPECT_NEAR(alone.serial.output_tokens_per_second, 512 / (8 * prompts(1) + 63 * step), 1e-6);
@@ -481,6 +482,9 @@ TEST(Forecast, RanksThatShareExpertsBringTheirPartsOfTheirGroupsTokens) {
   EXPECT_NEAR(routed({.dp = 3, .tp = 2, .ep = 3}), 4 * token, 1);
   EXPECT_NEAR(routed({.dp = 3, .tp = 2, .ep = 6}), 4 * token, 1);
   EXPECT_NEAR(routed({.dp = 3, .tp = 4, .ep = 3}), 2 * token, 1);
+  // Of eight tokens in a group of two ranks four each, whether these share experts or hold all.
+  EXPECT_NEAR(routed({.tp = 2, .ep = 2}), 4 * token, 1);
+  EXPECT_NEAR(routed({.tp = 2, .ep = 1}), 4 * token, 1);
   // There and back to two experts, of which two thirds are on the two other ranks.
   const auto sent = [&](const Mesh& mesh) {
     const auto [all, shared] = with_and_without(mesh);

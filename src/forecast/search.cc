@@ -36,8 +36,18 @@ bool Better(const SearchResult& a, const SearchResult& b, SearchAim aim) {
   return of_a != of_b ? of_a > of_b : a.mesh.ranks() < b.mesh.ranks();
 }
 
-// Into its place of the best first, of which there are so many at most.
+// Into its place of the best first, of which there are so many at most. Groups that only add idle
+// devices are left out.
 void Insert(SearchResult found, const SearchSpace& space, std::vector<SearchResult>& best) {
+  const auto tokens = [](const SearchResult& result) {
+    return result.forecast.overlapped.output_tokens_per_second;
+  };
+  const bool idle = std::ranges::any_of(best, [&](const SearchResult& known) {
+    return known.mesh.tp == found.mesh.tp && known.mesh.ep == found.mesh.ep &&
+           known.format == found.format && known.mesh.dp < found.mesh.dp &&
+           tokens(known) >= tokens(found);
+  });
+  if (idle) return;
   const auto at = std::ranges::find_if(
       best, [&](const SearchResult& known) { return Better(found, known, space.aim); });
   best.insert(at, std::move(found));

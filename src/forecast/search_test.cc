@@ -83,6 +83,14 @@ TEST(Search, GivesTheBestFewByTheSpeedOfAllDevicesOrOfEach) {
   EXPECT_NE(by_device->front().mesh, few->front().mesh);
 }
 
+TEST(Search, LeavesOutGroupsThatHaveNoRequest) {
+  const auto found =
+      SearchMesh(Dense(), Machine(), {512, 64, 1}, {}, {.devices_max = 4, .results_max = 100});
+  ASSERT_TRUE(found);
+  for (const SearchResult& result : *found) EXPECT_EQ(result.mesh.dp, 1);
+  EXPECT_GT(found->size(), 1u);
+}
+
 TEST(Search, TriesMoreGroupsThanRequestsAndCopiesOfExperts) {
   const SearchSpace slow{.devices_max = 4, .inter_token_seconds_max = 1e-12};
   const auto refused = [&](const Workload& workload, const ForecastOptions& options) {

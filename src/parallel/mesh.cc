@@ -104,7 +104,8 @@ std::vector<std::string> Problems(const Demands& demands, const Mesh& mesh) {
   return problems;
 }
 
-// The number nearest to `wanted` from 1 to twice it for which `holds`; of two the smaller.
+// The number nearest to `wanted` from 1 to twice it for which `holds`; of two the smaller. 1 where
+// there is none.
 template <class F>
 int32_t Nearest(int32_t wanted, F holds) {
   for (int32_t distance = 0; distance < wanted; ++distance) {
@@ -143,9 +144,12 @@ Status CheckMesh(const ModelSpec& spec, const Mesh& mesh) {
   const Demands demands = DemandsOf(spec);
   const std::vector<std::string> problems = Problems(demands, mesh);
   if (problems.empty()) return {};
-  return Error{ErrorCode::kInvalid,
-               fmt::format("{}: {}; the nearest that would do is {}", MeshText(mesh),
-                           fmt::join(problems, "; "), MeshText(NearestMesh(demands, mesh)))};
+  std::string what = fmt::format("{}: {}", MeshText(mesh), fmt::join(problems, "; "));
+  const Mesh nearest = NearestMesh(demands, mesh);
+  if (Problems(demands, nearest).empty()) {
+    what += fmt::format("; the nearest that would do is {}", MeshText(nearest));
+  }
+  return Error{ErrorCode::kInvalid, std::move(what)};
 }
 
 }  // namespace braid

@@ -81,6 +81,8 @@ TEST(Mesh, DividesHeadsExpertsAndRanks) {
 
 TEST(Mesh, ARefusalNamesNumbersAndTheNearestMesh) {
   const ModelSpec spec = SmallModel();
+  EXPECT_EQ(Refusal(spec, {.dp = 2, .redundant = 2}),
+            "dp 2 x tp 1 x ep 1: 2 redundant experts; several ranks (ep) can hold 0 to 128");
   EXPECT_EQ(Refusal(spec, {.tp = 5}),
             "dp 1 x tp 5 x ep 1: tp 5 does not divide the 12 attention heads; tp 5 neither divides "
             "nor is a multiple of the 2 heads of keys and values; tp 5 neither divides nor is a "

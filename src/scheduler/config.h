@@ -22,7 +22,7 @@ enum class Placement : uint8_t {
 struct SchedulerConfig {
   CacheGeometry cache;             // of each rank
   int32_t context_tokens_max = 0;  // prompt + output of one sequence
-  int32_t step_tokens_max = 2048;  // token budget of one step (decode rows first, then chunks)
+  int32_t step_tokens_max = 2048;  // of each dp group: decode rows first, then chunks
   int32_t chunk_tokens_max = 0;    // tokens of one sequence in one step; 0: the step's budget
   int32_t running_max = 64;        // sequences of a rank that hold a slot; at most step_tokens_max
   int32_t waiting_max = 4096;      // queued requests; more are refused
@@ -77,7 +77,7 @@ inline constexpr int64_t kSettingMost = std::numeric_limits<int32_t>::max();
 inline constexpr Setting kSettings[] = {
     {"context_tokens_max", &SchedulerConfig::context_tokens_max, 1, kSettingMost},
     {"step_tokens_max", &SchedulerConfig::step_tokens_max, kBlockTokens, 1 << 20, Offered::kEngine,
-     "--max-batch-tokens", "Most tokens of a step, over all sequences"},
+     "--max-batch-tokens", "Most tokens of a step, over all sequences of a group of --dp"},
     {"chunk_tokens_max", &SchedulerConfig::chunk_tokens_max, 0, 1 << 20, Offered::kEngine,
      "--chunk-tokens", "Most prompt tokens of a sequence in a step (default: --max-batch-tokens)"},
     {"running_max", &SchedulerConfig::running_max, 1, 1 << 16, Offered::kServe, "--max-num-seqs",

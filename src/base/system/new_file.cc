@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/core.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,8 +42,14 @@ NewFile& NewFile::operator=(NewFile&& other) noexcept {
 
 NewFile::~NewFile() {
   if (fd_ < 0) return;
+  if (has_name()) ::unlink(TemporaryName(path_).c_str());
   ::close(fd_);
-  ::unlink(TemporaryName(path_).c_str());
+}
+
+bool NewFile::has_name() const {
+  struct stat own, named;
+  return ::fstat(fd_, &own) == 0 && ::stat(TemporaryName(path_).c_str(), &named) == 0 &&
+         own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
 Status NewFile::Write(int64_t offset, std::span<const std::byte> data) const {
@@ -57,6 +64,10 @@ Status NewFile::Write(int64_t offset, std::span<const std::byte> data) const {
 }
 
 Status NewFile::Finish() {
+  if (!has_name()) {
+    return Error{ErrorCode::kInternal,
+                 fmt::format("{}: another process writes this file, too; write it once", path_)};
+  }
   if (::close(std::exchange(fd_, -1)) != 0) return SystemError(path_, "close");
   if (std::rename(TemporaryName(path_).c_str(), path_.c_str()) != 0) {
     return SystemError(path_, "rename");

@@ -15,7 +15,8 @@ namespace braid {
 
 class NewFile {
  public:
-  // `mode` as for open(2), also where a file of that name is there.
+  // `mode` as for open(2), also where a file of that name is there. Of two that write one path at
+  // once, the first one's Finish fails.
   static Result<NewFile> Create(const std::string& path, mode_t mode = 0644);
   NewFile(NewFile&& other) noexcept;
   NewFile& operator=(NewFile&& other) noexcept;
@@ -28,6 +29,8 @@ class NewFile {
 
  private:
   NewFile() = default;
+  bool has_name() const;  // the temporary one; not another file has it
+
   std::string path_;
   int fd_ = -1;
 };

@@ -56,6 +56,23 @@ TEST(NewFile, HasItsModeWhateverWasThere) {
   std::filesystem::remove_all(directory);
 }
 
+TEST(NewFile, DoesNotGiveItsNameToWhatAnotherWriterHasNotFinished) {
+  const std::string directory = MakeDirectory(), path = directory + "/a";
+  {
+    Result<NewFile> first = NewFile::Create(path), second = NewFile::Create(path);
+    ASSERT_TRUE(first && second);
+    ASSERT_TRUE(Write(*second, 0, "half"));
+    const Status finished = first->Finish();
+    ASSERT_FALSE(finished);
+    EXPECT_NE(finished.error().message.find("another process"), std::string::npos);
+    EXPECT_FALSE(FileExists(path));
+    *first = std::move(*NewFile::Create(directory + "/b"));  // the first one is given up
+    ASSERT_TRUE(second->Finish());
+  }
+  EXPECT_EQ(*ReadFile(path, 100), "half");
+  std::filesystem::remove_all(directory);
+}
+
 TEST(NewFile, LeavesNothingWhenItIsNotFinished) {
   const std::string directory = MakeDirectory();
   {

@@ -47,6 +47,14 @@ class PageMovesTest : public SchedulerFixture {
     EXPECT_TRUE(s_.idle());
     return out;
   }
+  // The first moves that begin, and how many parts they have.
+  std::pair<std::vector<PageMove>, size_t> FirstMoves() {
+    std::vector<PageMove> moves;
+    for (int turn = 0; turn < 1000 && moves.empty(); ++turn) moves = Step().moves;
+    size_t parts = 0;
+    for (const PageMove& move : moves) parts += move.parts.size();
+    return {moves, parts};
+  }
   // The keys and values of a prompt, and one or two states.
   static void ExpectEachOnce(const std::vector<KnownPart>& parts) {
     EXPECT_GT(parts.size(), size_t{kBlocks});
@@ -91,14 +99,9 @@ TEST_F(PageMovesTest, WhatMakesWayMeanwhileIsNotWrittenOverAndOver) {
 // What still was to be written goes with the arena; what the tier has is asked for again.
 TEST_F(PageMovesTest, OfAnArenaThatIsLostNothingMoreIsWritten) {
   Send(Make(64 * kBlocks + 1, 1));
-  std::vector<PageMove> moves;
-  for (int turn = 0; turn < 1000 && moves.empty(); ++turn) moves = Step().moves;
+  const auto [moves, parts] = FirstMoves();
   ASSERT_EQ(moves.size(), 2u);
-  size_t parts = 0;
-  for (const PageMove& move : moves) {
-    parts += move.parts.size();
-    s_.Apply(EndOf(move));
-  }
+  for (const PageMove& move : moves) s_.Apply(EndOf(move));
   ASSERT_LT(parts, size_t{kBlocks});
   EXPECT_FALSE(s_.in_flight());
   EXPECT_FALSE(s_.idle()) << "there is more to write";
@@ -122,13 +125,10 @@ TEST_F(PageMovesTest, AStepTakesAsMuchAsAStepMakes) {
       config.cache.page_bytes = config.cache.groups[0].block_bytes = block_bytes;
       Use(config);
       Send(Make(64 * kBlocks + 1, 1));
-      std::vector<PageMove> moves;
-      for (int turn = 0; turn < 1000 && moves.empty(); ++turn) moves = Step().moves;
-      size_t parts = 0;
-      for (const PageMove& move : moves) parts += move.parts.size();
+      const auto [moves, parts] = FirstMoves();
       EXPECT_GE(parts, static_cast<size_t>(tokens / 64));
       EXPECT_LE(parts, size_t{34}) << "what is written is pinned";
-      for (PageMove& move : moves) s_.Apply(EndOf(move));
+      for (const PageMove& move : moves) s_.Apply(EndOf(move));
       Run(EndOf);
       EXPECT_EQ(s_.stats().tier.paths_given_up, 0);
     }
@@ -141,10 +141,7 @@ TEST_F(PageMovesTest, WhatIsEvictedBeforeItIsWrittenIsCounted) {
   config.cache.pages = 70;
   Use(config);
   Send(Make(64 * kBlocks + 1, 1));
-  std::vector<PageMove> moves;
-  for (int turn = 0; turn < 1000 && moves.empty(); ++turn) moves = Step().moves;
-  size_t parts = 0;
-  for (const PageMove& move : moves) parts += move.parts.size();
+  const auto [moves, parts] = FirstMoves();
   ASSERT_LT(parts, size_t{kBlocks});
   Send(Make(64 * 20 + 1, 1, 3000));
   for (int turn = 0; turn < 100; ++turn) Step();
