@@ -11,12 +11,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <list>
 #include <map>
 #include <optional>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -30,6 +32,7 @@ constexpr unsigned kMessageId = 1, kDataId = 2;
 // What may wait of a stranger: a partner's first messages come right behind its proof.
 constexpr size_t kStrangerWaitingMax = 64, kStrangerWaitingBytesMax = size_t{64} << 10;
 constexpr int64_t kProgressUs = 10'000;
+constexpr int kOpenTries = 20, kOpenPauseMs = 50;
 
 ucs_sock_addr_t Sockaddr(const NetAddress& address) {
   return {reinterpret_cast<const sockaddr*>(&address.bytes), address.size};
@@ -568,9 +571,20 @@ Result<HostPort> ParseHostPort(std::string_view text) {
 
 Result<std::unique_ptr<Transport>> Transport::Create(Owner& owner) {
   ASSIGN_OR_RETURN(const Ucx ucx, LoadUcx());
-  auto transport = std::make_unique<UcxTransport>(ucx, owner);
-  RETURN_IF_ERROR(transport->Open());
-  return std::unique_ptr<Transport>(std::move(transport));
+  return CreateWith(ucx, owner);
+}
+
+// UCX lists the network interfaces and opens each of them. It fails when one of them goes in
+// between, as those of containers do, so a failure may be over at the next try.
+Result<std::unique_ptr<Transport>> Transport::CreateWith(const Ucx& ucx, Owner& owner) {
+  Status status;
+  for (int tries = 0; tries < kOpenTries; ++tries) {
+    if (tries > 0) std::this_thread::sleep_for(std::chrono::milliseconds(kOpenPauseMs));
+    auto transport = std::make_unique<UcxTransport>(ucx, owner);
+    status = transport->Open();
+    if (status) return std::unique_ptr<Transport>(std::move(transport));
+  }
+  return status.error();
 }
 
 }  // namespace braid::handoff

@@ -18,6 +18,8 @@
 
 namespace braid::handoff {
 
+struct Ucx;
+
 using ConnectionId = StrongId<struct ConnectionTag, int64_t>;
 
 // "10.0.0.1:7000", "[::1]:7000", "prefill:7000".
@@ -50,8 +52,10 @@ class Transport {
     virtual void OnSent(uint64_t cookie, bool whole) = 0;
   };
 
-  // kUnavailable, with the package that is missing, where there is no libucp.
+  // kUnavailable, with the package that is missing, where there is no libucp. UCX is tried for a
+  // second before its error is returned.
   static Result<std::unique_ptr<Transport>> Create(Owner& owner);
+  static Result<std::unique_ptr<Transport>> CreateWith(const Ucx& ucx, Owner& owner);
   virtual ~Transport() = default;
 
   // The port that it listens on.

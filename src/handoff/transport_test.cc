@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "handoff/ucx.h"
 
 namespace braid::handoff {
 namespace {
@@ -323,6 +324,30 @@ TEST_F(TransportTest, NoLateWriteLandsInPagesThatWereGivenBack) {
   EXPECT_LT(ends_[0].received, 24) << "no write was under way";
 }
 
+int tries_to_fail = 0, tries_made = 0;
+ucs_status_t CreateWorkerLater(ucp_context_h context, const ucp_worker_params_t* params,
+                               ucp_worker_h* worker) {
+  if (++tries_made <= tries_to_fail) return UCS_ERR_NO_DEVICE;
+  return LoadUcx()->worker_create(context, params, worker);
+}
+
+// As when a network interface goes while UCX opens it.
+TEST(Transport, IsOpenedAgainWhenUcxFails) {
+  End owner;
+  Result<Ucx> ucx = LoadUcx();
+  ASSERT_TRUE(ucx);
+  ucx->worker_create = &CreateWorkerLater;
+  tries_to_fail = 2;
+  const auto opened = Transport::CreateWith(*ucx, owner);
+  ASSERT_TRUE(opened) << opened.error().message;
+  EXPECT_TRUE((*opened)->Listen({"127.0.0.1", 0}));
+  EXPECT_EQ(tries_made, 3);
+  tries_to_fail = 1000;
+  const auto fails = Transport::CreateWith(*ucx, owner);
+  ASSERT_FALSE(fails);
+  EXPECT_THAT(fails.error().message, HasSubstr("a worker"));
+}
+
 // A partner that comes back while an engine stops: the request for a connection is anywhere.
 TEST(Transport, EndsWhileOthersConnect) {
   End other;
@@ -331,7 +356,7 @@ TEST(Transport, EndsWhileOthersConnect) {
   for (int round = 0; round < 80; ++round) {
     End owner;
     auto listens = Transport::Create(owner);
-    ASSERT_TRUE(listens);
+    ASSERT_TRUE(listens) << listens.error().message;
     const Result<uint16_t> port = (*listens)->Listen({"127.0.0.1", 0});
     ASSERT_TRUE(port);
     for (int i = 0; i < 1 + round % 3; ++i) {
