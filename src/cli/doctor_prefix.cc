@@ -6,7 +6,6 @@
 #include "base/block.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/prompt_file.h"
-#include "model/families/families.h"
 #include "model/spec.h"
 #include "server/api/prompt_difference.h"
 
@@ -18,8 +17,8 @@ class DoctorPrefixCommand : public Command {
   void AddFlags(Flags& flags) override {
     flags.Required("A.json", first_, "Body of the first request");
     flags.Required("B.json", second_, "Body of a later request that should have reused it");
-    flags.Text("--model", model_dir_,
-               "Directory of the checkpoint whose chat template renders the requests");
+    flags.Text("--model", model_,
+               "Directory or GGUF file of the model whose chat template renders the requests");
     flags.Number("--max-batch-tokens", step_tokens_max_, {kBlockTokens, 1 << 24},
                  "Token budget of a step on the server, which decides where prompts are cut");
     flags.Switch("--json", json_, "Print a JSON object");
@@ -36,7 +35,7 @@ class DoctorPrefixCommand : public Command {
   Reusable ReusableOf(const PromptDifference& difference, const PromptSide& first,
                       const PromptSide& second) const;
 
-  std::string first_, second_, model_dir_;
+  std::string first_, second_, model_;
   int32_t step_tokens_max_ = 2048;
   bool json_ = false;
   ModelSpec spec_;
@@ -85,18 +84,16 @@ void PrintPlace(char name, const PromptSide& side, const PromptPlace& place) {
 }
 
 Status DoctorPrefixCommand::Run() {
-  if (model_dir_.empty()) {
+  if (model_.empty()) {
     return Error{ErrorCode::kInvalid,
-                 "--model is needed: the directory of the checkpoint that is served, for its "
+                 "--model is needed: the directory or the GGUF file that is served, for its "
                  "template and its tokenizer"};
   }
-  ASSIGN_OR_RETURN(spec_, ReadModelSpec(model_dir_));
-  ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Load(model_dir_));
-  ASSIGN_OR_RETURN(const PromptSide first,
-                   ReadPromptFile(first_, model_dir_, tokenizer, spec_.vocabulary));
-  ASSIGN_OR_RETURN(const PromptSide second,
-                   ReadPromptFile(second_, model_dir_, tokenizer, spec_.vocabulary));
-  const PromptDifference difference = ComparePrompts(tokenizer, first, second);
+  ASSIGN_OR_RETURN(const PromptModel model, ReadPromptModel(model_));
+  spec_ = model.spec;
+  ASSIGN_OR_RETURN(const PromptSide first, ReadPromptFile(first_, model));
+  ASSIGN_OR_RETURN(const PromptSide second, ReadPromptFile(second_, model));
+  const PromptDifference difference = ComparePrompts(*model.text.tokenizer, first, second);
   const Reusable reusable = ReusableOf(difference, first, second);
   if (json_) {
     const json::object out{

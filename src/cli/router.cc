@@ -8,6 +8,7 @@
 #include "cli/command/access_flags.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/version.h"
+#include "engine/model_text.h"
 #include "router/router_server.h"
 
 namespace braid {
@@ -21,8 +22,8 @@ class RouterCommand : public Command {
     flags.Required("CONFIG", file_, "JSON file with the engines; SIGHUP reloads it");
     access_.AddTo(flags);
     flags.Text("--tokenizer", tokenizer_,
-               "Directory of the engines' checkpoint, whose tokenizer and chat template are used: "
-               "texts are then known by their tokens, as engines' KV events name them");
+               "The engines' model, whose tokenizer and chat template are used: texts are then "
+               "known by their tokens, as engines' KV events name them");
     flags.Bytes("--server-memory", memory_, "Memory for requests: their bodies, and reading them");
   }
   Status Run() override;
@@ -65,7 +66,11 @@ Status RouterCommand::Run() {
   config.memory_bytes = memory_;
   config.request_log = access_.request_log();
   if (!tokenizer_.empty()) {
-    ASSIGN_OR_RETURN(config.reader, PromptReader::Load(tokenizer_));
+    ASSIGN_OR_RETURN(ModelText text, ReadModelText(tokenizer_));
+    if (!text.tokenizer) {
+      return Error{ErrorCode::kInvalid, tokenizer_ + " has no tokenizer", "--tokenizer"};
+    }
+    config.reader.emplace(*std::move(text.tokenizer), std::move(text.chat));
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
                    RouterServer::Start(std::move(config)));

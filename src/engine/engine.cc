@@ -26,7 +26,7 @@
 #include "engine/engine_experts.h"
 #include "engine/engine_ranks.h"
 #include "engine/engine_tier.h"
-#include "engine/gguf_tokenizer.h"
+#include "engine/model_text.h"
 #include "engine/partners/partner_grammars.h"
 #include "handoff/handoff_executor.h"
 #include "model/checkpoint/checkpoint.h"
@@ -38,7 +38,6 @@
 #include "parallel/rank_view.h"
 #include "runtime/lock_step.h"
 #include "runtime/model_executor.h"
-#include "text/tokens/eos.h"
 
 namespace braid {
 
@@ -123,34 +122,14 @@ struct Engine::State {
 };
 
 Status Engine::State::LoadText() {
-  std::string dir = options.model_dir;
-  ASSIGN_OR_RETURN(std::optional<GgufText> inside, GgufTextOf(dir));
-  if (inside) {
-    tokenizer = std::move(inside->tokenizer);
-    chat = std::move(inside->chat_template);
-    eos = std::move(inside->eos);
-  }
-  if (!IsDirectory(dir)) {
-    dir = std::filesystem::absolute(dir).parent_path().string();
-  }
-  const bool beside = !inside;
-  if (beside && Tokenizer::IsIn(dir)) {
-    ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(dir));
-  }
+  ASSIGN_OR_RETURN(ModelText text, ReadModelText(options.model_dir));
+  tokenizer = std::move(text.tokenizer);
+  chat = std::move(text.chat);
+  eos = std::move(text.eos);
   if (tokenizer && tokenizer->vocabulary_size() > spec.vocabulary) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("{}: the tokenizer has ids up to {}, the model's vocabulary has {}",
                              options.model_dir, tokenizer->vocabulary_size() - 1, spec.vocabulary)};
-  }
-  if (beside && tokenizer) {
-    if (auto chat_template = ChatTemplate::Load(dir); chat_template) {
-      chat = *std::move(chat_template);
-    } else if (chat_template.error().code != ErrorCode::kNotFound) {
-      return chat_template.error();
-    }
-  }
-  if (beside) {
-    ASSIGN_OR_RETURN(eos, EosTokens(dir, tokenizer ? &*tokenizer : nullptr));
   }
   // A file may name an id that the model cannot give; it ends no answer.
   std::erase_if(eos, [&](TokenId id) { return id >= spec.vocabulary; });
@@ -162,7 +141,7 @@ Status Engine::State::LoadText() {
     ASSIGN_OR_RETURN(grammars,
                      GrammarLibrary::Create(*tokenizer, eos.front(), {.trial = trial.get()}));
   }
-  ASSIGN_OR_RETURN(defaults, ReadGenerationDefaults(dir));
+  ASSIGN_OR_RETURN(defaults, ReadGenerationDefaults(DirectoryOf(options.model_dir)));
   return {};
 }
 

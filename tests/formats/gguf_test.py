@@ -89,6 +89,25 @@ def test_a_file_alone_has_a_tokenizer_and_a_chat_template(braid, tmp_path):
     assert ids[0] == start and ids.count(start) == 2
 
 
+def test_a_file_alone_says_which_tokens_a_prompt_has(braid, tmp_path):
+    """To the commands that read a request's body, as to the server."""
+    model = HERE / "layouts/text.gguf"
+    first, second, prompts = tmp_path / "a.json", tmp_path / "b.json", tmp_path / "prompts.jsonl"
+    rendered = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    first.write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}]}))
+    second.write_text(json.dumps({"prompt": rendered}))
+    prompts.write_text(json.dumps({"text": rendered}) + "\n")
+    ids = json.loads(braid("score", model, prompts))["token_ids"]
+    read = json.loads(braid("doctor", "prefix", first, second, "--model", model, "--json"))
+    assert read["same"] and read["common_tokens"] == len(ids)
+    export = ("cache", "export", tmp_path / "pages", tmp_path / "out", "--prefix", first)
+    assert f"{tmp_path / 'pages'}" in braid(*export, "--model", model, fails=True)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "config.json").write_text((GOLDEN / "qwen3_5_a/config.json").read_text())
+    assert "has no tokenizer: neither" in braid(*export, "--model", bare, fails=True)
+
+
 METADATA = {
     "general.architecture": "qwen35", "qwen35.block_count": 1, "qwen35.context_length": 64,
     "qwen35.embedding_length": 512, "qwen35.feed_forward_length": 8,

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 namespace braid {
 namespace {
@@ -80,6 +81,11 @@ bool FileExists(const std::string& path) {
 bool IsDirectory(const std::string& path) {
   struct stat st = {};
   return ::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+std::string DirectoryOf(const std::string& path) {
+  if (IsDirectory(path)) return path;
+  return std::filesystem::absolute(path).parent_path().string();
 }
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {

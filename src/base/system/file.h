@@ -18,6 +18,8 @@ Status WriteFile(const std::string& path, std::string_view content);
 
 bool FileExists(const std::string& path);
 bool IsDirectory(const std::string& path);
+// A directory itself, or the one that a file lies in.
+std::string DirectoryOf(const std::string& path);
 
 // Tells the kernel that bytes of such a map will be read soon.
 void WillRead(const std::byte* data, int64_t bytes);

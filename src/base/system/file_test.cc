@@ -58,6 +58,8 @@ TEST_F(FileTest, FoldersAndFilesAreToldApart) {
   EXPECT_FALSE(FileExists(Path("b")));
   EXPECT_TRUE(IsDirectory(folder_));
   EXPECT_FALSE(IsDirectory(Path("a")) || IsDirectory(Path("b")));
+  EXPECT_EQ(DirectoryOf(folder_), folder_);
+  EXPECT_EQ(DirectoryOf(Path("a")), folder_);
 }
 
 TEST_F(FileTest, AMapHasTheFilesBytesAndMayBeMoved) {

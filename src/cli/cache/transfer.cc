@@ -8,7 +8,6 @@
 #include "base/quantities.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/prompt_file.h"
-#include "model/families/families.h"
 #include "tiers/export.h"
 
 namespace braid {
@@ -34,8 +33,8 @@ class ExportCommand final : public Command {
     flags.Text("--prefix", prefix_,
                "Body of a request that begins with the conversation: messages, or a prompt of text "
                "or of token ids");
-    flags.Text("--model", model_dir_,
-               "Directory of the checkpoint, for its template and tokenizer");
+    flags.Text("--model", model_,
+               "Directory of the checkpoint or GGUF file, for its template and tokenizer");
     flags.Text("--tenant", request_.tenant, "Name of the key that the conversation belongs to");
     flags.Text("--fingerprint", request_.fingerprint,
                "Only pages of the fingerprint that begins with this (`braid cache stat`)");
@@ -43,7 +42,7 @@ class ExportCommand final : public Command {
     flags.Switch("--json", json_, "Print a JSON object");
   }
   Status Run() override {
-    for (const auto& [name, value] : {std::pair("--prefix", &prefix_), {"--model", &model_dir_}}) {
+    for (const auto& [name, value] : {std::pair("--prefix", &prefix_), {"--model", &model_}}) {
       if (!value->empty()) continue;
       return Error{ErrorCode::kInvalid,
                    fmt::format("{} is needed: pages are found by the tokens of a conversation, "
@@ -51,10 +50,8 @@ class ExportCommand final : public Command {
                                name),
                    name};
     }
-    ASSIGN_OR_RETURN(const ModelSpec spec, ReadModelSpec(model_dir_));
-    ASSIGN_OR_RETURN(const Tokenizer tokenizer, Tokenizer::Load(model_dir_));
-    ASSIGN_OR_RETURN(const PromptSide prompt,
-                     ReadPromptFile(prefix_, model_dir_, tokenizer, spec.vocabulary));
+    ASSIGN_OR_RETURN(const PromptModel model, ReadPromptModel(model_));
+    ASSIGN_OR_RETURN(const PromptSide prompt, ReadPromptFile(prefix_, model));
     std::optional<PageCipher> cipher;
     if (!key_file_.empty()) {
       ASSIGN_OR_RETURN(cipher, PageCipher::Load(key_file_));
@@ -71,7 +68,7 @@ class ExportCommand final : public Command {
 
  private:
   ExportRequest request_;
-  std::string prefix_, model_dir_, key_file_;
+  std::string prefix_, model_, key_file_;
   bool json_ = false;
 };
 

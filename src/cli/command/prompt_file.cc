@@ -5,9 +5,9 @@
 
 #include "base/json.h"
 #include "base/system/file.h"
+#include "model/families/families.h"
 #include "server/api/limits.h"
 #include "server/serving/prepare.h"
-#include "text/chat/chat_template.h"
 
 namespace braid {
 namespace {
@@ -18,18 +18,39 @@ Error AsError(const ApiError& error, const std::string& path) {
 
 }  // namespace
 
-Result<PromptSide> ReadPromptFile(const std::string& path, const std::string& model_dir,
-                                  const Tokenizer& tokenizer, int32_t vocabulary) {
+Result<PromptModel> ReadPromptModel(const std::string& model) {
+  ASSIGN_OR_RETURN(const std::string path, FindModel(model));
+  PromptModel read;
+  if (IsDirectory(path)) {
+    ASSIGN_OR_RETURN(read.spec, ReadModelSpec(path));
+  } else {
+    ASSIGN_OR_RETURN(OpenedModel opened, OpenModel(path));
+    read.spec = std::move(opened.spec);
+  }
+  ASSIGN_OR_RETURN(read.text, ReadModelText(path));
+  if (read.text.tokenizer) return read;
+  return Error{ErrorCode::kNotFound,
+               model +
+                   " has no tokenizer: neither tokenizer.json nor tiktoken.model, nor one in "
+                   "the metadata of a GGUF file"};
+}
+
+Result<PromptSide> ReadPromptFile(const std::string& path, const PromptModel& model) {
+  const Tokenizer& tokenizer = *model.text.tokenizer;
   ASSIGN_OR_RETURN(const std::string body, ReadFile(path, limits::kBodyBytesMax));
   ASSIGN_OR_RETURN(const json::value value, ParseJson(body, path));
   const bool chat = value.is_object() && value.get_object().contains("messages");
-  auto parsed = ParseApiRequest(chat ? kChat : kCompletions, body, {.vocabulary = vocabulary});
+  auto parsed =
+      ParseApiRequest(chat ? kChat : kCompletions, body, {.vocabulary = model.spec.vocabulary});
   if (!parsed) return AsError(parsed.error(), path);
   PromptSide side{.request = *std::move(parsed), .text = {}, .tokens = {}};
   bool add_special_tokens = false;
   if (chat) {
-    ASSIGN_OR_RETURN(const ChatTemplate chat_template, ChatTemplate::Load(model_dir));
-    auto text = RenderChat(chat_template, side.request);
+    if (!model.text.chat) {
+      return Error{ErrorCode::kInvalid,
+                   path + ": is a chat, and the model has no chat template; give a prompt"};
+    }
+    auto text = RenderChat(*model.text.chat, side.request);
     if (!text) return AsError(text.error(), path);
     side.text = *std::move(text);
   } else if (side.request.prompts.size() != 1) {

@@ -5,13 +5,19 @@
 #include <string>
 
 #include "base/result.h"
+#include "engine/model_text.h"
+#include "model/spec.h"
 #include "server/api/prompt_difference.h"
-#include "text/tokens/tokenizer.h"
 
 namespace braid {
 
-// `model_dir`: whose template renders a chat.
-Result<PromptSide> ReadPromptFile(const std::string& path, const std::string& model_dir,
-                                  const Tokenizer& tokenizer, int32_t vocabulary);
+// Of a model as FindModel takes it; the weights of a directory need not be there.
+struct PromptModel {
+  ModelSpec spec;
+  ModelText text;  // has a tokenizer
+};
+Result<PromptModel> ReadPromptModel(const std::string& model);
+
+Result<PromptSide> ReadPromptFile(const std::string& path, const PromptModel& model);
 
 }  // namespace braid

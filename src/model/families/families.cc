@@ -65,10 +65,6 @@ namespace fs = std::filesystem;
 constexpr GgufFamily (*kGgufFamilies[])() = {Qwen3Gguf, Qwen3_5Gguf, Qwen3NextGguf, Deepseek2Gguf,
                                              KimiLinearGguf};
 
-std::string DirectoryOf(const std::string& path) {
-  return fs::absolute(path).parent_path().string();
-}
-
 bool IsVisionFile(std::string_view name) { return name.find("mmproj") != std::string_view::npos; }
 
 // The names of GGUF files in a directory, in order.

@@ -1,23 +1,12 @@
 // The same steps as the engines' server (server/serving/prepare.cc).
 #include "router/placement/prompt_reader.h"
 
+#include <string>
 #include <variant>
 
 #include "server/serving/chat_prompt.h"
 
 namespace braid {
-
-Result<PromptReader> PromptReader::Load(const std::string& model_dir) {
-  ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_dir));
-  PromptReader reader(std::move(tokenizer));
-  Result<ChatTemplate> chat = ChatTemplate::Load(model_dir);
-  if (chat) {
-    reader.chat_ = *std::move(chat);
-  } else if (chat.error().code != ErrorCode::kNotFound) {
-    return chat.error();
-  }
-  return reader;
-}
 
 std::optional<std::vector<TokenId>> PromptReader::TokensOf(Endpoint endpoint,
                                                            std::string_view body) const {

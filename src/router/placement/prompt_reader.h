@@ -4,12 +4,11 @@
 #pragma once
 
 #include <optional>
-#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
-#include "base/result.h"
 #include "server/api/api_request.h"
 #include "text/chat/chat_template.h"
 #include "text/tokens/tokenizer.h"
@@ -18,16 +17,15 @@ namespace braid {
 
 class PromptReader {
  public:
-  // Of a checkpoint's directory, which needs no weights.
-  static Result<PromptReader> Load(const std::string& model_dir);
+  // `chat`: none: chats are refused.
+  PromptReader(Tokenizer tokenizer, std::optional<ChatTemplate> chat)
+      : tokenizer_(std::move(tokenizer)), chat_(std::move(chat)) {}
   // nullopt: engines refuse the request, or it goes on from what is stored at one of them.
   std::optional<std::vector<TokenId>> TokensOf(Endpoint endpoint, std::string_view body) const;
 
  private:
-  explicit PromptReader(Tokenizer tokenizer) : tokenizer_(std::move(tokenizer)) {}
-
   Tokenizer tokenizer_;
-  std::optional<ChatTemplate> chat_;  // none: chats are refused
+  std::optional<ChatTemplate> chat_;
 };
 
 }  // namespace braid
