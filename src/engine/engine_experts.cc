@@ -81,10 +81,19 @@ Result<std::unique_ptr<ExpertRecorder>> RecorderOf(const EngineOptions& options,
 
 Result<int64_t> MoveBytesOf(const EngineOptions& options, const ModelSpec& spec,
                             const Binding& binding) {
-  if (!options.balance_experts) return 0;
   const auto wrong = [](std::string what) {
     return Error{ErrorCode::kInvalid, std::move(what), "balance_experts"};
   };
+  if (!options.balance_experts) {
+    const EngineOptions defaults;
+    for (const auto& [flag, given] :
+         {std::pair("--balance-every", options.balance.every_steps != defaults.balance.every_steps),
+          {"--balance-below", options.balance.below != defaults.balance.below},
+          {"--balance-step-bytes", options.balance_step_bytes != defaults.balance_step_bytes}}) {
+      if (given) return wrong(fmt::format("{} has no effect without --balance-experts", flag));
+    }
+    return 0;
+  }
   if (options.mesh.ep == 1) return wrong("one rank has all experts; start with --ep of at least 2");
   if (spec.quantization.panels()) {
     return wrong(options.model_dir +

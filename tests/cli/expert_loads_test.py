@@ -151,6 +151,11 @@ def test_experts_move_while_answers_stay_what_one_rank_gives():
 
 
 def test_what_cannot_be_balanced_is_refused(braid, tiny):
+    for flags in [("--balance-every", "50"), ("--balance-below", "0.5"),
+                  ("--balance-step-bytes", "2M")]:  # fmt: skip
+        done = braid("run", tiny, *RUN, *flags)
+        assert done.returncode == 1
+        assert f"{flags[0]} has no effect without --balance-experts" in done.stderr
     done = braid("run", tiny, *RUN, "--balance-experts")
     assert done.returncode == 1
     assert "one rank has all experts; start with --ep of at least 2" in done.stderr
