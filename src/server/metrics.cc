@@ -2,6 +2,8 @@
 #include "server/metrics.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 
 namespace braid {
 namespace {
@@ -29,6 +31,17 @@ constexpr int kStatuses[] = {400, 401, 403, 404, 405, 408, 413, 414, 415, 429, 4
 constexpr const char* kWaitingHelp = "Waiting requests by reason: no capacity yet, or preempted.";
 constexpr const char* kEvictionsHelp =
     "Evictions from the prefix cache, of key-value blocks and of states.";
+
+// Mean over fullest, from 0 to 1, of each layer; a layer that computed nothing is even.
+void ShowBalances(const std::vector<std::vector<int64_t>>& layers,
+                  std::span<prometheus::Gauge* const> gauges) {
+  for (size_t i = 0; i < std::min(layers.size(), gauges.size()); ++i) {
+    const std::vector<int64_t>& loads = layers[i];
+    const int64_t sum = std::accumulate(loads.begin(), loads.end(), int64_t{0});
+    const auto fullest = static_cast<double>(std::ranges::max(loads) * std::ssize(loads));
+    gauges[i]->Set(fullest > 0 ? static_cast<double>(sum) / fullest : 1);
+  }
+}
 
 }  // namespace
 
@@ -266,8 +279,22 @@ void ServerMetrics::AddDraftsAndExperts() {
         "complete window of so many steps.",
         With("steps", std::to_string(kExpertWindows[i])));
   }
+  for (const int32_t layer : shown_.expert_layers) {
+    expert_layer_balances_.push_back(&registry_.AddGauge(
+        "braid:expert_layer_balance",
+        "Tokens of the layer's mean expert over those of its fullest one, of the last ten steps "
+        "that were counted; 0: none were.",
+        With("layer", std::to_string(layer))));
+  }
   AddHandoffs();
   if (shown_.expert_ranks == 0) return;
+  for (const int32_t layer : shown_.expert_layers) {
+    expert_rank_layer_balances_.push_back(&registry_.AddGauge(
+        "braid:expert_rank_layer_balance",
+        "Experts' rows of the layer's mean rank over those of its fullest one, of the last ten "
+        "steps that were counted; 0: none were.",
+        With("layer", std::to_string(layer))));
+  }
   expert_rank_balance_ = &registry_.AddGauge(
       "braid:expert_rank_balance",
       "Experts' rows of the mean rank over those of the fullest one, summed over layers, of the "
@@ -327,6 +354,11 @@ void ServerMetrics::ShowExpertRanks(const ExpertRanks& ranks) {
   }
 }
 
+void ServerMetrics::ShowExpertLayers(const ExpertLoadView& loads) {
+  ShowBalances(loads.counts, expert_layer_balances_);
+  ShowBalances(loads.rank_rows, expert_rank_layer_balances_);
+}
+
 std::string ServerMetrics::Text(const Outside& outside) {
   const DriverStats& stats = outside.driver;
   const SchedulerStats& scheduler = stats.scheduler;
@@ -373,6 +405,7 @@ std::string ServerMetrics::Text(const Outside& outside) {
   }
   ShowHandoffs(outside.handoffs);
   ShowExpertRanks(outside.expert_ranks);
+  ShowExpertLayers(outside.expert_loads);
   paused_.Set(stats.paused ? 1 : 0);
   AdvanceTo(log_lines_dropped_, static_cast<double>(outside.log_lines_dropped));
   const MemoryBudget::Stats& memory = outside.memory;

@@ -24,11 +24,12 @@ class ServerMetrics {
     double load_seconds = 0;                // of the model
     int64_t cache_blocks = 0;               // that one long sequence could fill
     bool prefix_cache = false;
-    bool experts = false;      // the model has some
-    bool handoffs = false;     // the engine has partners
-    int32_t expert_ranks = 0;  // that share them; 0: one rank has them all
-    bool tier_on_disk = true;  // a tier has a directory, or there is none
-    bool vllm_names = false;   // every metric a second time with the prefix vllm:
+    bool experts = false;                     // the model has some
+    std::vector<int32_t> expert_layers = {};  // of the model, those with experts
+    bool handoffs = false;                    // the engine has partners
+    int32_t expert_ranks = 0;                 // that share them; 0: one rank has them all
+    bool tier_on_disk = true;                 // a tier has a directory, or there is none
+    bool vllm_names = false;                  // every metric a second time with the prefix vllm:
   };
   explicit ServerMetrics(Labels labels);
 
@@ -42,6 +43,7 @@ class ServerMetrics {
     ResponseStore::Stats responses = {};
     int64_t grammar_bytes = 0;
     ExpertBalances expert_balances = {};
+    ExpertLoadView expert_loads = {};
     HandoffCounts handoffs = {};
     ExpertRanks expert_ranks = {};
   };
@@ -56,6 +58,7 @@ class ServerMetrics {
   void AddTier();
   void ShowTier(const SchedulerStats& scheduler);
   void ShowExpertRanks(const ExpertRanks& ranks);
+  void ShowExpertLayers(const ExpertLoadView& loads);
   prometheus::Histogram& Seconds(const char* name, const char* help,
                                  const std::vector<double>& buckets);
 
@@ -99,6 +102,8 @@ class ServerMetrics {
   std::array<prometheus::Counter*, 3> expert_moves_ = {};  // done, dropped, bytes
   prometheus::Gauge* expert_rank_balance_ = nullptr;       // of several ranks
   std::vector<prometheus::Gauge*> expert_rank_rows_;
+  // By layer; of ranks: where there are several.
+  std::vector<prometheus::Gauge*> expert_layer_balances_, expert_rank_layer_balances_;
   prometheus::Counter& evictions_keys_;
   prometheus::Counter& evictions_states_;
   prometheus::Counter& audits_;

@@ -51,6 +51,8 @@ struct Service {
                  .cache_blocks = SequenceTokensMax(context.driver.config().cache) / kBlockTokens,
                  .prefix_cache = context.driver.config().prefix_cache,
                  .experts = context.expert_balances != nullptr,
+                 .expert_layers =
+                     context.expert_loads ? context.expert_loads().layers : std::vector<int32_t>(),
                  .handoffs = context.handoffs != nullptr,
                  .expert_ranks = context.expert_rank_count,
                  .tier_on_disk = context.tier_on_disk,

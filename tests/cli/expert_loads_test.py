@@ -73,6 +73,12 @@ def test_metrics_show_the_balance_of_complete_windows():
         balance = sum(map(sum, found["counts"])) / fullest
         assert shown[10] == pytest.approx(balance) and found["rank_rows"] == []
         assert 0 < shown[10] < 1 and shown[100] == shown[1000] == 0
+        text = urllib.request.urlopen(served.address + "/metrics", timeout=30).read().decode()
+        layers = re.findall(r'^braid:expert_layer_balance\{.*layer="(\d+)".*\} (\S+)$', text, re.M)
+        even = {int(layer): float(value) for layer, value in layers}
+        assert even == {
+            layer: pytest.approx(sum(counts) / max(counts) / found["experts"])
+            for layer, counts in zip(found["layers"], found["counts"], strict=True)}  # fmt: skip
 
 
 RUN = ["--token-ids", json.dumps(list(range(5, 105))), "--json", "--temperature", "0",
@@ -148,6 +154,9 @@ def test_experts_move_while_answers_stay_what_one_rank_gives():
         assert metric(done) > 0
         assert metric(r"expert_moved_bytes_total\{[^}]*\}") > 0
         assert 0 < metric(r"expert_rank_balance\{[^}]*\}") <= 1
+        layers = r'expert_{}layer_balance\{{[^}}]*layer="1"[^}}]*\}}'
+        assert 0 < metric(layers.format("")) <= 1
+        assert 0 < metric(layers.format("rank_")) <= 1
 
 
 def test_what_cannot_be_balanced_is_refused(braid, tiny):

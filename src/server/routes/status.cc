@@ -128,6 +128,8 @@ RouteAnswer Metrics(RouteCall& call) {
            .grammar_bytes = grammars == nullptr ? 0 : grammars->bytes(),
            .expert_balances = service.context.expert_balances ? service.context.expert_balances()
                                                               : ExpertBalances{},
+           .expert_loads =
+               service.context.expert_loads ? service.context.expert_loads() : ExpertLoadView{},
            .handoffs = service.context.handoffs ? service.context.handoffs() : HandoffCounts{},
            .expert_ranks =
                service.context.expert_ranks ? service.context.expert_ranks() : ExpertRanks{}})});
