@@ -11,7 +11,6 @@
 #include "cli/command/command_factories.h"
 #include "cli/command/pairs.h"
 #include "cluster/cluster.h"
-#include "experts/load_file.h"
 #include "forecast/expert_plan.h"
 #include "model/families/families.h"
 
@@ -53,7 +52,8 @@ class SimulateClusterCommand : public Command {
                  "Mean load of the ranks that share experts over that of the fullest");
     flags.Text("--expert-loads", loads_,
                "Replay what tokens chose in a recorded run (--expert-loads of the engine), window "
-               "by window, instead of --expert-balance");
+               "by window, instead of --expert-balance; or zipf=S: drawn by Zipf's law of "
+               "exponent S");
     flags.Choice("--experts-placed", placed_, {"none", "once", "online"},
                  "With --expert-loads: experts in order, placed by the first half of the windows, "
                  "or placed again after each window (default); the second half is replayed");
@@ -168,7 +168,7 @@ Status SimulateClusterCommand::ReplayLoads(const ModelSpec& spec, const Hardware
                  "--expert-loads is about ranks that share experts; give a --mesh with ep",
                  "--expert-loads"};
   }
-  ASSIGN_OR_RETURN(const ExpertLoads loads, ReadExpertLoads(loads_));
+  ASSIGN_OR_RETURN(const ExpertLoads loads, LoadsOf(loads_, spec, cluster_.seed));
   const int32_t ep = cluster_.mesh.ep;
   const auto linked = static_cast<int32_t>(machine.link_devices);
   const ExpertShape shape{.experts = loads.experts,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numeric>
 
@@ -248,6 +249,7 @@ Result<ExpertLoads> DrawLoads(const ModelSpec& spec, const DrawnLoads& drawn) {
   if (loads.layers.empty()) {
     return Error{ErrorCode::kInvalid, fmt::format("{} has no experts", spec.architecture)};
   }
+  constexpr int64_t kDrawnPasses = 100;  // as engines record
   const auto experts = static_cast<size_t>(loads.experts);
   Rng rng(drawn.seed);
   std::vector<std::vector<size_t>> orders;  // of each layer, the expert of each place
@@ -257,7 +259,7 @@ Result<ExpertLoads> DrawLoads(const ModelSpec& spec, const DrawnLoads& drawn) {
     for (size_t e = experts; e > 1; --e) std::swap(order[e - 1], order[rng.Below(e)]);
   }
   for (int32_t w = 0; w < drawn.windows; ++w) {
-    LoadWindow window{.passes = 1, .tokens = drawn.tokens};
+    LoadWindow window{.passes = kDrawnPasses, .tokens = drawn.tokens};
     for (std::vector<size_t>& order : orders) {
       // Two neighbours change places, so that what is hot changes slowly.
       if (experts > 1) {
@@ -269,6 +271,19 @@ Result<ExpertLoads> DrawLoads(const ModelSpec& spec, const DrawnLoads& drawn) {
     loads.windows.push_back(std::move(window));
   }
   return loads;
+}
+
+Result<ExpertLoads> LoadsOf(const std::string& source, const ModelSpec& spec, uint64_t seed) {
+  constexpr std::string_view kDrawn = "zipf=";
+  if (!source.starts_with(kDrawn)) return ReadExpertLoads(source);
+  DrawnLoads drawn{.seed = seed};
+  const char* end = source.data() + source.size();
+  const auto [rest, error] = std::from_chars(source.data() + kDrawn.size(), end, drawn.exponent);
+  if (error != std::errc() || rest != end || !(drawn.exponent >= 0 && drawn.exponent <= 10)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: the exponent must be a number from 0 to 10", source)};
+  }
+  return DrawLoads(spec, drawn);
 }
 
 double FullestSeconds(const ExpertShape& shape, const LayerSlots& slots, const LayerLoad& load,

@@ -60,6 +60,9 @@ struct DrawnLoads {
 };
 // Of the model's layers with experts; an error if it has none.
 Result<ExpertLoads> DrawLoads(const ModelSpec& spec, const DrawnLoads& drawn);
+// Of a file that an engine has recorded, or of "zipf=S", loads drawn for the model's experts with
+// the exponent S, from 0 to 10.
+Result<ExpertLoads> LoadsOf(const std::string& source, const ModelSpec& spec, uint64_t seed);
 
 // The methods that the shape and the groups allow. Errors: a shape that does not divide, experts
 // other than the file's, fewer than two windows, or a model with other layers of experts.

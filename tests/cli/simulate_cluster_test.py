@@ -105,6 +105,23 @@ def test_a_recorded_load_on_72_ranks_is_balanced_as_deployments_say(braid, tmp_p
     assert none[first]["mean"] > online[first]["mean"]
 
 
+def test_a_drawn_load_is_replayed_like_a_recorded_one(braid, three_layers):
+    def balance(source, placed):
+        done = braid("simulate", "cluster", three_layers, "--hardware", "h200", "--weights", "fp8",
+                     "--mesh", "dp=72,ep=72", "--expert-loads", source, "--experts-placed", placed,
+                     "--redundant-experts", "32", "--input-tokens", "4096", "--output-tokens", "32",
+                     "--rate", "200", "--minutes", "0.05", "--json")  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        (run,) = json.loads(done.stdout)["runs"]
+        assert run["finished"] == run["requests"] > 0
+        return run["expert_balance"]
+
+    even, skewed = balance("zipf=0", "none"), balance("zipf=1.2", "none")
+    assert skewed < 0.4 and even > 2 * skewed
+    assert balance("zipf=1.2", "online") > 2 * skewed
+    assert balance("zipf=1.2", "none") == skewed
+
+
 def test_a_recorded_load_must_be_of_the_model_and_its_ranks(braid, three_layers):
     def refusal(*words):
         done = braid("simulate", "cluster", *words, "--expert-loads", RECORDED)

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "base/json.h"
 #include "base/system/file.h"
@@ -60,7 +59,6 @@ class ExpertsPlanCommand : public Command {
 
  private:
   Result<std::vector<ExpertShape>> ReadMeshes(int32_t experts) const;
-  Result<ExpertLoads> ReadLoads(const ModelSpec& spec) const;
   Status WritePlacement(const ExpertLoads& loads, const ExpertShape& shape) const;
   void Print(const ExpertLoads& loads, std::span<const MeshReports> all) const;
   void PrintJson(const ExpertLoads& loads, std::span<const MeshReports> all) const;
@@ -157,23 +155,6 @@ Status ExpertsPlanCommand::WritePlacement(const ExpertLoads& loads,
   return WriteExpertPlacement(write_, placement);
 }
 
-Result<ExpertLoads> ExpertsPlanCommand::ReadLoads(const ModelSpec& spec) const {
-  constexpr std::string_view kDrawn = "zipf=";
-  if (!loads_path_.starts_with(kDrawn)) return ReadExpertLoads(loads_path_);
-  DrawnLoads drawn{.seed = options_.seed};
-  const char* end = loads_path_.data() + loads_path_.size();
-  const auto [rest, error] =
-      std::from_chars(loads_path_.data() + kDrawn.size(), end, drawn.exponent);
-  if (error != std::errc() || rest != end || !(drawn.exponent >= 0 && drawn.exponent <= 10)) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("{}: the exponent must be a number from 0 to 10", loads_path_)};
-  }
-  if (model_.empty()) {
-    return Error{ErrorCode::kInvalid, "zipf=S draws loads for the experts of a --model", "--model"};
-  }
-  return DrawLoads(spec, drawn);
-}
-
 Status ExpertsPlanCommand::Run() {
   ASSIGN_OR_RETURN(const Hardware hardware, ReadHardware(hardware_name_));
   ModelSpec spec;
@@ -183,7 +164,10 @@ Status ExpertsPlanCommand::Run() {
     ASSIGN_OR_RETURN(spec, ParseModelSpec(text, path));
   }
   options_.seed = seed_.value_or(kReplicaSeed);
-  ASSIGN_OR_RETURN(const ExpertLoads loads, ReadLoads(spec));
+  if (model_.empty() && loads_path_.starts_with("zipf=")) {
+    return Error{ErrorCode::kInvalid, "zipf=S draws loads for the experts of a --model", "--model"};
+  }
+  ASSIGN_OR_RETURN(const ExpertLoads loads, LoadsOf(loads_path_, spec, options_.seed));
   ASSIGN_OR_RETURN(const std::vector<ExpertShape> shapes, ReadMeshes(loads.experts));
   options_.groups = groups_;
   for (const LayerSpec& layer : spec.layers) {
