@@ -98,3 +98,11 @@ def test_routers_that_cannot_be_skewed_are_refused(braid, tmp_path, family):
     assert done.returncode == 1
     assert ONE_GROUP in done.stderr
     assert not (tmp_path / "m").exists()
+
+
+def test_recording_what_tokens_choose_costs_less_than_a_hundredth_of_a_step(braid):
+    for rows in ("4", "256"):
+        done = braid("bench", "balance", "--rows", rows, "--repeat", "2", "--json")
+        assert done.returncode == 0, done.stderr
+        shown = json.loads(done.stdout)
+        assert 0 < shown["recording_ns"] and shown["recording_part"] < 0.01
