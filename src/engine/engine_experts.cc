@@ -70,12 +70,26 @@ Result<std::unique_ptr<ExpertRecorder>> RecorderOf(const EngineOptions& options,
   ExpertLoads header = LoadsHeaderOf(spec, options.model_dir);
   std::unique_ptr<ExpertRecorder> recorder;
   if (!header.layers.empty()) recorder = std::make_unique<ExpertRecorder>(std::move(header));
-  if (options.expert_loads.empty()) return recorder;
+  if (options.expert_loads.empty()) {
+    if (options.expert_loads_line == EngineOptions().expert_loads_line) return recorder;
+    return Error{ErrorCode::kInvalid, "--expert-loads-line goes with --expert-loads FILE",
+                 "expert_loads_line"};
+  }
   if (recorder == nullptr) {
     return Error{ErrorCode::kInvalid,
                  options.model_dir + " has no experts; leave out --expert-loads", "expert_loads"};
   }
-  if (!FollowsAsRank()) RETURN_IF_ERROR(recorder->Open(options.expert_loads));
+  const LoadDetail detail = options.expert_loads_line == "pass"    ? LoadDetail::kPasses
+                            : options.expert_loads_line == "token" ? LoadDetail::kTokens
+                                                                   : LoadDetail::kWindows;
+  if (detail != LoadDetail::kWindows && options.mesh.ranks() > 1) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("--expert-loads-line {}: several ranks count windows of whole tens of "
+                             "steps together; record with one rank, or windows",
+                             options.expert_loads_line),
+                 "expert_loads_line"};
+  }
+  if (!FollowsAsRank()) RETURN_IF_ERROR(recorder->Open(options.expert_loads, detail));
   return recorder;
 }
 

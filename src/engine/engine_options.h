@@ -63,6 +63,7 @@ struct EngineOptions {
   std::optional<int32_t> cache_host_node;      // the NUMA node that it is of; nullopt: any
   std::string cache_key_file;                  // to encrypt them with; empty: they are not
   std::string expert_loads;                    // file to record the experts' loads in; empty: none
+  std::string expert_loads_line = "window";    // of that file: window, pass or token
   // The other part of a hand-off is another engine's; none: this one does all. Its fingerprint is
   // the engine's to fill in.
   std::optional<handoff::PartnerOptions> partners;

@@ -86,7 +86,35 @@ class LoadReader {
     for (const json::value& row : counts->as_array()) {
       RETURN_IF_ERROR(Row(row, out, window));
     }
+    RETURN_IF_ERROR(Choices(object, out, window));
     out.windows.push_back(std::move(window));
+    return {};
+  }
+
+  Status Choices(const json::object& object, const ExpertLoads& loads, LoadWindow& window) const {
+    const json::value* choices = object.if_contains("choices");
+    if (choices == nullptr) return {};
+    if (!choices->is_array() || choices->as_array().size() != loads.layers.size()) {
+      return Wrong(fmt::format("\"choices\" must have an array for each of the {} layers",
+                               loads.layers.size()));
+    }
+    for (const json::value& layer : choices->as_array()) {
+      const size_t at = window.choices.size();
+      std::vector<int64_t> counts(static_cast<size_t>(loads.experts));
+      std::vector<int32_t>& out = window.choices.emplace_back();
+      for (const json::value& expert : layer.is_array() ? layer.as_array() : json::array()) {
+        if (!expert.is_int64() || expert.get_int64() < 0 || expert.get_int64() >= loads.experts) {
+          return Wrong(fmt::format("the choices of layer {} must be experts from 0 to {}",
+                                   loads.layers[at], loads.experts - 1));
+        }
+        out.push_back(static_cast<int32_t>(expert.get_int64()));
+        ++counts[static_cast<size_t>(out.back())];
+      }
+      if (counts != window.counts[at]) {
+        return Wrong(
+            fmt::format("the choices of layer {} do not give its counts", loads.layers[at]));
+      }
+    }
     return {};
   }
 
@@ -138,9 +166,10 @@ std::string HeaderLine(const ExpertLoads& loads) {
 }
 
 std::string WindowLine(const LoadWindow& window) {
-  const json::object line{{"passes", window.passes},
-                          {"tokens", window.tokens},
-                          {"counts", json::value_from(window.counts)}};
+  json::object line{{"passes", window.passes},
+                    {"tokens", window.tokens},
+                    {"counts", json::value_from(window.counts)}};
+  if (!window.choices.empty()) line["choices"] = json::value_from(window.choices);
   return json::serialize(line) + "\n";
 }
 

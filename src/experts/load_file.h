@@ -3,7 +3,8 @@
 // Each further line is a window of consecutive passes:
 //   {"passes": 100, "tokens": 51200, "counts": [[...], ...]}
 // with, for each of the layers, how many real tokens chose each logical expert. Counts do not
-// depend on ranks and placements, so a file serves to plan other meshes. Pure but for the files.
+// depend on ranks and placements, so a file serves to plan other meshes. A line may also have
+// "choices": for each layer the experts of every token, top_k each. Pure but for the files.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,10 @@ inline constexpr int64_t kExpertLoadsVersion = 1;
 struct LoadWindow {
   int64_t passes = 0;
   int64_t tokens = 0;
-  std::vector<std::vector<int64_t>> counts;  // [layer][expert]
+  std::vector<std::vector<int64_t>> counts;        // [layer][expert]
+  std::vector<std::vector<int32_t>> choices = {};  // [layer][token * top_k]; empty: not recorded
 
+  // Without choices.
   LoadWindow& operator+=(const LoadWindow& other);
   bool operator==(const LoadWindow&) const = default;
 };
@@ -40,7 +43,7 @@ std::string HeaderLine(const ExpertLoads& loads);
 std::string WindowLine(const LoadWindow& window);
 
 // The error names the line and what it must be: whole counts, as many as experts, whose sum is
-// tokens * top_k in every layer.
+// tokens * top_k in every layer; and choices that give these counts.
 Result<ExpertLoads> ParseExpertLoads(std::string_view text, std::string_view source);
 Result<ExpertLoads> ReadExpertLoads(const std::string& path);
 Status WriteExpertLoads(const std::string& path, const ExpertLoads& loads);

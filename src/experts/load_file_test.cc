@@ -69,5 +69,24 @@ TEST(LoadFile, ErrorsNameTheLineAndWhatIsWrong) {
   says(header_only.error().message, "has no window");
 }
 
+TEST(LoadFile, ChoicesMustGiveTheCounts) {
+  ExpertLoads loads{.model = "m", .experts = 3, .top_k = 2, .layers = {4}};
+  loads.windows.push_back({.passes = 1, .tokens = 2, .counts = {{2, 1, 1}}});
+  loads.windows[0].choices = {{0, 2, 1, 0}};
+  const std::string text = HeaderLine(loads) + WindowLine(loads.windows[0]);
+  const Result<ExpertLoads> read = ParseExpertLoads(text, "f");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, loads);
+  const auto says = [&](std::string_view choices) {
+    std::string wrong = text;
+    wrong.replace(wrong.find("[[0,2,1,0]]"), 11, choices);
+    return ParseExpertLoads(wrong, "f").error().message;
+  };
+  EXPECT_EQ(says("[[0,2,1,1]]"), "f, line 2: the choices of layer 4 do not give its counts");
+  EXPECT_EQ(says("[7]"), "f, line 2: the choices of layer 4 do not give its counts");
+  EXPECT_EQ(says("[[0,2,3,0]]"), "f, line 2: the choices of layer 4 must be experts from 0 to 2");
+  EXPECT_EQ(says("[]"), "f, line 2: \"choices\" must have an array for each of the 1 layers");
+}
+
 }  // namespace
 }  // namespace braid

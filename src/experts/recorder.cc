@@ -47,8 +47,10 @@ ExpertRecorder::~ExpertRecorder() {
   if (file_ != nullptr) std::fclose(file_);
 }
 
-Status ExpertRecorder::Open(const std::string& path) {
+Status ExpertRecorder::Open(const std::string& path, LoadDetail detail) {
   path_ = path;
+  detail_ = detail;
+  pass_.resize(header_.layers.size());
   file_ = std::fopen(path.c_str(), "w");
   const std::string line = HeaderLine(header_);
   if (file_ == nullptr || std::fputs(line.c_str(), file_) < 0 || std::fflush(file_) != 0) {
@@ -91,7 +93,9 @@ Status ExpertRecorder::Close(bool several_ranks) {
     windows_[window + 1] += windows_[window];
     Clear(windows_[window]);
   }
-  if (windows_[kFileWindow].passes > 0) Write(windows_[kFileWindow]);
+  if (windows_[kFileWindow].passes > 0 && detail_ == LoadDetail::kWindows) {
+    Write(windows_[kFileWindow]);
+  }
   if (file_ != nullptr) std::fclose(file_);
   file_ = nullptr;
   return error_;
@@ -102,17 +106,33 @@ void ExpertRecorder::Count(int32_t layer, std::span<const int32_t> experts) {
   CHECK(at >= 0, "layer {} has no experts", layer);
   int64_t* counts = windows_[0].counts[static_cast<size_t>(at)].data();
   for (const int32_t expert : experts) ++counts[expert];
+  if (file_ == nullptr || detail_ == LoadDetail::kWindows) return;
+  std::vector<int32_t>& pass = pass_[static_cast<size_t>(at)];
+  pass.insert(pass.end(), experts.begin(), experts.end());
+}
+
+void ExpertRecorder::WritePass(int64_t tokens) {
+  if (file_ == nullptr || detail_ == LoadDetail::kWindows) return;
+  LoadWindow window{.passes = 1, .tokens = tokens, .counts = {}};
+  for (const std::vector<int32_t>& layer : pass_) {
+    std::vector<int64_t>& counts = window.counts.emplace_back(header_.experts);
+    for (const int32_t expert : layer) ++counts[static_cast<size_t>(expert)];
+  }
+  if (detail_ == LoadDetail::kTokens) window.choices = pass_;
+  Write(window);
+  for (std::vector<int32_t>& layer : pass_) layer.clear();
 }
 
 void ExpertRecorder::EndPass(int64_t tokens) {
   ++windows_[0].passes;
   windows_[0].tokens += tokens;
+  WritePass(tokens);
   for (size_t w = 0; w < kWindows.size() && windows_[w].passes == kWindows[w]; ++w) Complete(w);
 }
 
 void ExpertRecorder::Complete(size_t window) {
   balances_[window].store(BalanceOf(windows_[window]), std::memory_order_relaxed);
-  if (window == kFileWindow) Write(windows_[window]);
+  if (window == kFileWindow && detail_ == LoadDetail::kWindows) Write(windows_[window]);
   if (window <= kFileWindow) {
     const std::lock_guard lock(last_mutex_);
     if (window == kFileWindow || last_.passes < kWindows[kFileWindow]) last_ = windows_[window];

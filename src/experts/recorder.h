@@ -1,7 +1,7 @@
 // Counts which experts tokens choose, layer by layer: logical experts, so placements and ranks do
-// not matter, and every token of a step, so nothing but real tokens. Windows of 100 passes go to a
-// file; the balance of windows of 10, 100 and 1000 passes can be asked for at any time.
-// One thread counts; any thread may ask for balances and for the last window.
+// not matter, and every token of a step, so nothing but real tokens. Windows of 100 passes, or each
+// pass, go to a file; the balance of windows of 10, 100 and 1000 passes can be asked for at any
+// time. One thread counts; any thread may ask for balances and for the last window.
 #pragma once
 
 #include <array>
@@ -18,6 +18,10 @@
 
 namespace braid {
 
+// What a line of the file is: a window of 100 passes; a pass; or a pass with the choices of every
+// token, which of several ranks nobody has together.
+enum class LoadDetail : uint8_t { kWindows, kPasses, kTokens };
+
 class ExpertRecorder {
  public:
   static constexpr std::array<int32_t, 3> kWindows = {10, 100, 1000};  // each a multiple
@@ -31,7 +35,7 @@ class ExpertRecorder {
   ExpertRecorder(const ExpertRecorder&) = delete;
 
   // Replaces the file. kInternal when it cannot be written.
-  Status Open(const std::string& path);
+  Status Open(const std::string& path, LoadDetail detail = LoadDetail::kWindows);
   // Writes what the last windows did not; the first error of any write.
   // Of several ranks: of complete shortest windows only.
   Status Close(bool several_ranks = false);
@@ -58,6 +62,7 @@ class ExpertRecorder {
  private:
   void Complete(size_t window);
   void Write(const LoadWindow& window);
+  void WritePass(int64_t tokens);
   void EndFile();  // after an error
 
   const ExpertLoads header_;
@@ -69,6 +74,8 @@ class ExpertRecorder {
   mutable std::mutex last_mutex_;
   LoadWindow last_;
   std::FILE* file_ = nullptr;
+  LoadDetail detail_ = LoadDetail::kWindows;
+  std::vector<std::vector<int32_t>> pass_;  // choices of the pass that is open, if lines are passes
   std::string path_;
   Status error_;
 };

@@ -71,6 +71,35 @@ TEST(ExpertRecorder, WritesEveryPassOnce) {
   }
 }
 
+TEST(ExpertRecorder, APassCanBeALine) {
+  const std::string path = testing::TempDir() + "/passes.jsonl";
+  for (const LoadDetail detail : {LoadDetail::kPasses, LoadDetail::kTokens}) {
+    ExpertRecorder recorder(Header());
+    ASSERT_TRUE(recorder.Open(path, detail));
+    CountPass(recorder);
+    recorder.EndPass(0);
+    recorder.Count(1, std::vector<int32_t>{3, 1});
+    recorder.Count(3, std::vector<int32_t>{1, 0});
+    recorder.EndPass(1);
+    for (int pass = 3; pass < 120; ++pass) CountPass(recorder);
+    ASSERT_TRUE(recorder.Close());
+    const Result<ExpertLoads> read = ReadExpertLoads(path);
+    ASSERT_TRUE(read) << read.error().message;
+    ASSERT_EQ(read->windows.size(), 120U);
+    std::vector<LoadWindow> first{
+        {.passes = 1, .tokens = 3, .counts = {{2, 2, 2, 0}, {3, 0, 0, 3}}},
+        {.passes = 1, .tokens = 0, .counts = {{0, 0, 0, 0}, {0, 0, 0, 0}}},
+        {.passes = 1, .tokens = 1, .counts = {{0, 1, 0, 1}, {1, 1, 0, 0}}}};
+    if (detail == LoadDetail::kTokens) {
+      first[0].choices = {{0, 1, 1, 2, 0, 2}, {0, 3, 0, 3, 0, 3}};
+      first[1].choices = {{}, {}};
+      first[2].choices = {{3, 1}, {1, 0}};
+    }
+    EXPECT_EQ(std::vector(read->windows.begin(), read->windows.begin() + 3), first);
+    EXPECT_EQ(read->windows.back(), first[0]);
+  }
+}
+
 // Two ranks that count their own tokens: one of them gets the other's before a window ends.
 TEST(ExpertRecorder, OneOfSeveralRanksCountsForAllOfThem) {
   const std::string path = testing::TempDir() + "/ranks.jsonl";

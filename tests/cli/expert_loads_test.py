@@ -45,6 +45,25 @@ def test_a_path_that_cannot_be_written_fails_before_loading(braid, tiny, tmp_pat
     assert "cannot be written" in done.stderr
 
 
+def test_a_line_can_be_a_step_with_the_experts_of_every_token(braid, tiny, tmp_path):
+    path = tmp_path / "loads.jsonl"
+    done = braid("run", tiny, *RUN, "--max-tokens", "5", "--expert-loads", path,
+                 "--expert-loads-line", "token")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    header, *steps = map(json.loads, path.read_text().splitlines())
+    assert [step["tokens"] for step in steps] == [100, 1, 1, 1, 1]
+    for step in steps:
+        for counts, choices in zip(step["counts"], step["choices"], strict=True):
+            assert len(choices) == step["tokens"] * header["top_k"]
+            assert counts == [choices.count(expert) for expert in range(header["experts"])]
+    assert braid("experts", "plan", path, "--mesh", "ranks=2").returncode == 0
+    for flags, said in [(("--expert-loads-line", "pass"), "goes with --expert-loads FILE"),
+                        (("--expert-loads", path, "--expert-loads-line", "pass", "--tp", "2"),
+                         "several ranks count windows")]:  # fmt: skip
+        done = braid("run", tiny, *RUN, *flags)
+        assert done.returncode == 1 and said in done.stderr
+
+
 def test_metrics_show_the_balance_of_complete_windows():
     with serving("--draft", "off") as served:
 

@@ -67,6 +67,29 @@ void AddTierFlags(Flags& flags, EngineOptions& options) {
              "With --cache-dir: encrypt pages there with the key in FILE, 64 hex digits");
 }
 
+void AddExpertFlags(Flags& flags, EngineOptions& options) {
+  flags.Text("--expert-loads", options.expert_loads,
+             "Record which experts tokens choose in FILE for `braid experts plan FILE`");
+  flags.Choice("--expert-loads-line", options.expert_loads_line, {"window", "pass", "token"},
+               "What a line of that file counts: 100 steps, one step, or one step with the experts "
+               "of every token");
+  flags.Text("--expert-placement", options.expert_placement,
+             "With --ep: lay experts where FILE of `braid experts plan --write FILE` says");
+  flags.Number("--redundant-experts", options.redundant_experts, {0, kRedundantExpertsMax},
+               "With --ep: slots for further replicas of each layer's experts; --ep divides "
+               "experts and replicas together");
+  flags.Switch("--balance-experts", options.balance_experts,
+               "With --ep: while serving, move experts so that all ranks get as many tokens");
+  flags.Number("--balance-every", options.balance.every_steps, {10, 1 << 30},
+               "With --balance-experts: steps between two decisions");
+  flags.Number("--balance-below", options.balance.below, {0.01, 1},
+               "With --balance-experts: move experts only while the mean rank has less than this "
+               "part of the fullest one's tokens");
+  flags.Bytes("--balance-step-bytes", options.balance_step_bytes,
+              "With --balance-experts: most bytes that a rank sends, or receives, in a step, "
+              "from 64K to 1G and at most 32M for each of --rank-seconds (default: 1M)");
+}
+
 }  // namespace
 
 void AddEngineFlags(Flags& flags, EngineOptions& options) {
@@ -116,23 +139,7 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);
   AddTierFlags(flags, options);
   flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
-  flags.Text("--expert-loads", options.expert_loads,
-             "Record which experts tokens choose in FILE for `braid experts plan FILE`");
-  flags.Text("--expert-placement", options.expert_placement,
-             "With --ep: lay experts where FILE of `braid experts plan --write FILE` says");
-  flags.Number("--redundant-experts", options.redundant_experts, {0, kRedundantExpertsMax},
-               "With --ep: slots for further replicas of each layer's experts; --ep divides "
-               "experts and replicas together");
-  flags.Switch("--balance-experts", options.balance_experts,
-               "With --ep: while serving, move experts so that all ranks get as many tokens");
-  flags.Number("--balance-every", options.balance.every_steps, {10, 1 << 30},
-               "With --balance-experts: steps between two decisions");
-  flags.Number("--balance-below", options.balance.below, {0.01, 1},
-               "With --balance-experts: move experts only while the mean rank has less than this "
-               "part of the fullest one's tokens");
-  flags.Bytes("--balance-step-bytes", options.balance_step_bytes,
-              "With --balance-experts: most bytes that a rank sends, or receives, in a step, "
-              "from 64K to 1G and at most 32M for each of --rank-seconds (default: 1M)");
+  AddExpertFlags(flags, options);
   flags.Text("--trace", options.trace_file,
              "Write a trace of all threads to FILE (for chrome://tracing or Perfetto)");
   flags.Switch("--explain-ops", options.explain_ops,
