@@ -204,6 +204,23 @@ def test_engines_of_unlike_ranks_answer_as_one(wanted, prefill, decode):
         no_pages_are_used(computes, answers)
 
 
+def test_each_side_places_experts_by_its_own_load(wanted):
+    """Prompts and answers may want other experts; the maps of the two engines differ then."""
+    flags = ["--tp", "2", "--ep", "2", "--redundant-experts", "2", "--balance-experts",
+             "--balance-every", "10", "--balance-below", "1"]  # fmt: skip
+    with prefilling(*flags) as prefill, decoding([prefill], *flags) as decode:
+        moved = set()
+        for turn in range(40):
+            for body, answer in zip(REQUESTS, wanted, strict=True):
+                assert post(decode.port, {**body, "cache_salt": str(turn)}) == answer, body
+            moved |= {side for side, engine in (("prefill", prefill), ("decode", decode))
+                      if metric(engine, "expert_moves_total", 'result="done"') > 0}  # fmt: skip
+            if len(moved) == 2:
+                break
+        assert moved == {"prefill", "decode"}
+        assert metric(decode, "handoffs_total", 'end="failed"') == 0
+
+
 def test_clients_that_leave_leave_nothing(pair):
     prefill, decode = pair
     body = json.dumps({"prompt": prompt(20, 3500), "max_tokens": 5})
