@@ -19,14 +19,23 @@
 namespace braid {
 namespace {
 
-constexpr int32_t kNewTokensMax = 512;
-
 class EvalCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {
     flags.RequiredList("MODEL FILE...", words_, "Directory of the checkpoint, then files of tasks");
     flags.Switch("--json", json_, "Print the result as a JSON object");
     flags.Number("--limit", limit_, {1, 1 << 30}, "Most items per file");
+    flags.Number("--shots", shots_.prompting.shots, {0, 64},
+                 "Of published sets (GSM8K, MMLU-Pro): worked examples before each question");
+    flags.Text("--shots-file", shots_.file,
+               "With --shots: their file; else they are the first lines of each file");
+    flags.Switch("--raw", shots_.prompting.raw,
+                 "Ask published sets in plain text, not by the chat template");
+    flags.SwitchOff("--no-thinking", shots_.prompting.thinking,
+                    "Ask published sets without thinking, if the chat template can");
+    flags.Number("--max-tokens", max_tokens_, {1, 1 << 20}, "Most tokens of an answer");
+    flags.Number("--min-accuracy", min_accuracy_, {0, 1},
+                 "Fail if a task's accuracy is lower: the exit code is 1");
     flags.Number("--concurrency", concurrency_, {1, 4096}, "Most items that run at the same time");
     AddEngineFlags(flags, options_);
   }
@@ -39,6 +48,9 @@ class EvalCommand : public Command {
   EngineOptions options_;
   std::vector<std::string> words_;
   std::optional<int32_t> limit_;
+  std::optional<double> min_accuracy_;
+  SetShots shots_;
+  int32_t max_tokens_ = kEvalTokens;
   int32_t concurrency_ = 32;
   bool json_ = false;
 };
@@ -63,7 +75,9 @@ void Count(const Engine& engine, const EvalItem& item, const RequestResult& resu
   }
   std::vector<TokenId> ids = result.tokens;
   if (result.finish == FinishReason::kStop && !ids.empty()) ids.pop_back();
-  task.right += IsRight(item, SplitReply(engine.tokenizer()->Decode(ids, false)));
+  const std::string text = engine.tokenizer()->Decode(ids, false);
+  task.right += IsRight(
+      item, SplitReply(item.prompt.empty() ? std::string_view(text) : UpToNextQuestion(text)));
   ++task.answered;
 }
 
@@ -73,7 +87,7 @@ Status EvalCommand::RunTasks(std::vector<EvalTask>& tasks) {
   std::vector<std::pair<size_t, const EvalItem*>> items;  // task and item of each request
   for (size_t t = 0; t < tasks.size(); ++t) {
     for (const EvalItem& item : tasks[t].chats) {
-      ASSIGN_OR_RETURN(Request request, ChatRequest(*engine, item));
+      ASSIGN_OR_RETURN(Request request, ChatRequest(*engine, item, max_tokens_));
       requests.push_back(std::move(request));
       items.emplace_back(t, &item);
     }
@@ -146,11 +160,19 @@ Status EvalCommand::Run() {
   options_.model_dir = words_.front();
   options_.scheduler.running_max = concurrency_;
   if (FollowsAsRank()) return Engine::Follow(options_);
-  ASSIGN_OR_RETURN(
-      std::vector<EvalTask> tasks,
-      ReadTasks({words_.begin() + 1, words_.end()}, static_cast<size_t>(limit_.value_or(1 << 30))));
+  ASSIGN_OR_RETURN(std::vector<EvalTask> tasks,
+                   ReadTasks({words_.begin() + 1, words_.end()},
+                             static_cast<size_t>(limit_.value_or(1 << 30)), shots_));
   RETURN_IF_ERROR(RunTasks(tasks));
   Print(tasks);
+  for (const EvalTask& task : tasks) {
+    if (!min_accuracy_ || task.answered == 0) continue;
+    const double accuracy = static_cast<double>(task.right) / static_cast<double>(task.answered);
+    if (accuracy >= *min_accuracy_) continue;
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: the accuracy {:.4f} is below --min-accuracy {}", task.name,
+                             accuracy, *min_accuracy_)};
+  }
   return {};
 }
 
@@ -160,34 +182,83 @@ double EvalTask::perplexity() const {
   return scored_tokens == 0 ? 0 : std::exp(-log_likelihood / static_cast<double>(scored_tokens));
 }
 
-Result<std::vector<EvalTask>> ReadTasks(const std::vector<std::string>& files, size_t items_max) {
+namespace {
+
+// The questions of a published set in a file; other lines are an error.
+Result<std::vector<SetQuestion>> ReadExamples(const std::string& file) {
+  std::vector<SetQuestion> examples;
+  if (file.empty()) return examples;
+  ASSIGN_OR_RETURN(const std::vector<JsonLine> lines, ReadJsonLines(file));
+  for (const JsonLine& line : lines) {
+    const std::string place = fmt::format("{}:{}", file, line.number);
+    ASSIGN_OR_RETURN(std::optional<SetQuestion> question, ParseSetQuestion(line.object, place));
+    if (!question) {
+      return Error{ErrorCode::kInvalid, place + ": is no line of GSM8K or MMLU-Pro"};
+    }
+    examples.push_back(*std::move(question));
+  }
+  return examples;
+}
+
+// The lines of one file.
+Result<EvalTask> ReadTask(const std::string& file, size_t items_max, const SetShots& shots,
+                          std::vector<SetQuestion> examples) {
+  EvalTask task;
+  task.name = std::filesystem::path(file).stem().string();
+  ASSIGN_OR_RETURN(const std::vector<JsonLine> lines, ReadJsonLines(file));
+  for (const JsonLine& line : lines) {
+    const std::string place = fmt::format("{}:{}", file, line.number);
+    ASSIGN_OR_RETURN(std::optional<SetQuestion> question, ParseSetQuestion(line.object, place));
+    if (question && shots.file.empty() && std::ssize(examples) < shots.prompting.shots) {
+      examples.push_back(*std::move(question));
+      continue;
+    }
+    EvalItem item;
+    if (question) {
+      item = ItemOf(*question, examples, shots.prompting);
+    } else {
+      ASSIGN_OR_RETURN(item, ParseEvalItem(line.object, place));
+    }
+    std::vector<EvalItem>& list = item.measures_perplexity() ? task.texts : task.chats;
+    if (list.size() < items_max) list.push_back(std::move(item));
+  }
+  if (task.chats.empty() && task.texts.empty() && shots.prompting.shots > 0) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("{}: all lines are worked examples; lower --shots or give them in a "
+                             "--shots-file",
+                             file)};
+  }
+  return task;
+}
+
+}  // namespace
+
+Result<std::vector<EvalTask>> ReadTasks(const std::vector<std::string>& files, size_t items_max,
+                                        const SetShots& shots) {
+  ASSIGN_OR_RETURN(const std::vector<SetQuestion> examples, ReadExamples(shots.file));
   std::vector<EvalTask> tasks;
   for (const std::string& file : files) {
-    EvalTask task;
-    task.name = std::filesystem::path(file).stem().string();
-    ASSIGN_OR_RETURN(const std::vector<JsonLine> lines, ReadJsonLines(file));
-    for (const JsonLine& line : lines) {
-      const std::string place = fmt::format("{}:{}", file, line.number);
-      ASSIGN_OR_RETURN(EvalItem item, ParseEvalItem(line.object, place));
-      std::vector<EvalItem>& list = item.measures_perplexity() ? task.texts : task.chats;
-      if (list.size() < items_max) list.push_back(std::move(item));
-    }
+    ASSIGN_OR_RETURN(EvalTask task, ReadTask(file, items_max, shots, examples));
     tasks.push_back(std::move(task));
   }
   return tasks;
 }
 
-Result<Request> ChatRequest(const Engine& engine, const EvalItem& item) {
+Result<Request> ChatRequest(const Engine& engine, const EvalItem& item, int32_t new_tokens_max) {
+  Request request;
+  request.stop.stop_tokens = engine.eos_tokens();
+  request.stop.new_tokens_max = new_tokens_max;
+  if (!item.prompt.empty()) {
+    ASSIGN_OR_RETURN(request.prompt, EncodeText(engine, item.prompt, true));
+    return request;
+  }
   ASSIGN_OR_RETURN(json::array messages, NormalizeMessages(item.messages));
   json::object context{{"messages", std::move(messages)},
                        {"add_generation_prompt", true},
                        {"enable_thinking", item.thinking}};
   if (!item.tools.is_null()) context["tools"] = item.tools;
   ASSIGN_OR_RETURN(RenderedPrompt prompt, RenderPrompt(engine, context));
-  Request request;
   request.prompt = std::move(prompt.tokens);
-  request.stop.stop_tokens = engine.eos_tokens();
-  request.stop.new_tokens_max = kNewTokensMax;
   return request;
 }
 

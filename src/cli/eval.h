@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/eval_checks.h"
+#include "cli/eval_sets.h"
 #include "engine/engine.h"
 
 namespace braid {
@@ -22,9 +23,18 @@ struct EvalTask {
   double perplexity() const;  // 0 when nothing was scored
 };
 
-// An item's chat as a request: greedy, up to 512 new tokens.
-Result<Request> ChatRequest(const Engine& engine, const EvalItem& item);
-// The tasks of the files, of each file at most so many items of a kind.
-Result<std::vector<EvalTask>> ReadTasks(const std::vector<std::string>& files, size_t items_max);
+// An item's chat or prompt as a request: greedy, up to so many new tokens.
+inline constexpr int32_t kEvalTokens = 512;
+Result<Request> ChatRequest(const Engine& engine, const EvalItem& item,
+                            int32_t new_tokens_max = kEvalTokens);
+// The tasks of the files, of each file at most so many items of a kind. Worked examples of
+// published sets come from the file that is named, else they are the first lines of each file,
+// which are not asked then.
+struct SetShots {
+  SetPrompting prompting = {};
+  std::string file = {};
+};
+Result<std::vector<EvalTask>> ReadTasks(const std::vector<std::string>& files, size_t items_max,
+                                        const SetShots& shots = {});
 
 }  // namespace braid

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <optional>
 
+#include "cli/eval_sets.h"
+
 namespace braid {
 namespace {
 
@@ -48,6 +50,9 @@ bool AnswerFits(const EvalItem& item) {
   if (item.check == "perplexity") return true;
   if (item.check == "exact") return item.answer.is_string();
   if (item.check == "number") return item.answer.is_int64();
+  if (item.check == "last_number") return item.answer.is_string() || item.answer.is_number();
+  if (item.check == "letter")
+    return item.answer.is_string() && item.answer.get_string().size() == 1;
   if (item.check == "contains" || item.check == "no_tool_call") return IsTextAnswer(item.answer);
   return item.check == "tool_call" && (item.answer.is_object() || item.answer.is_array());
 }
@@ -130,6 +135,15 @@ bool IsRight(const EvalItem& item, const EvalReply& reply) {
   if (!reply.calls.empty()) return false;
   if (item.check == "exact") return reply.content == std::string_view(item.answer.get_string());
   if (item.check == "number") return LastAnswer(reply.content) == item.answer.get_int64();
+  if (item.check == "last_number") {
+    const std::optional<double> wanted =
+        item.answer.is_number() ? item.answer.to_number<double>()
+                                : LastNumber(std::string_view(item.answer.get_string()));
+    return wanted && LastNumber(reply.content) == wanted;
+  }
+  if (item.check == "letter") {
+    return LastLetter(reply.content, item.options) == item.answer.get_string()[0];
+  }
   for (const json::value& part : AsList(item.answer)) {
     if (reply.content.find(std::string_view(part.get_string())) == std::string::npos) return false;
   }

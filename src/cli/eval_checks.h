@@ -17,8 +17,11 @@ struct EvalItem {
   json::value tools;     // null: none
   bool thinking = true;
   std::string text;   // of perplexity items
-  std::string check;  // exact, number, contains, tool_call, no_tool_call, perplexity
+  std::string check;  // exact, number, contains, tool_call, no_tool_call, perplexity, last_number,
+                      // letter
   json::value answer;
+  std::string prompt = {};  // plain text instead of messages; the reply ends at the next question
+  int32_t options = 26;     // of `letter`: A and so many more
 
   bool measures_perplexity() const { return check == "perplexity"; }
 };

@@ -42,6 +42,64 @@ def test_eval_table_has_a_line_per_task(braid, tiny):
     assert re.search(r"^lists +2 ", done.stdout, re.MULTILINE)
 
 
+@pytest.fixture(scope="module")
+def gsm8k(tmp_path_factory):
+    """braid-tiny's sums in the form of GSM8K's files."""
+    path = tmp_path_factory.mktemp("sets") / "gsm8k.jsonl"
+    lines = []
+    for line in (ROOT / "models/eval/arithmetic.jsonl").read_text().splitlines()[:24]:
+        item = json.loads(line)
+        answer = f"The answer is {item['answer']}.\n#### {item['answer']}"
+        lines.append({"question": item["messages"][-1]["content"], "answer": answer})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def accuracy(braid, *words):
+    done = braid("eval", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    (task,) = json.loads(done.stdout)["tasks"]
+    return task["n"], task["accuracy"]
+
+
+def test_eval_asks_gsm8k_with_and_without_examples(braid, tiny, gsm8k):
+    few = [tiny, gsm8k, "--max-tokens", "60"]
+    asked, right = accuracy(braid, *few)
+    assert asked == 24 and right > 0.4
+    assert accuracy(braid, *few, "--shots", "4")[0] == 20
+    assert accuracy(braid, *few, "--shots", "4", "--shots-file", gsm8k)[0] == 24
+    raw = accuracy(braid, *few, "--shots", "4", "--raw")
+    assert raw[0] == 20
+
+
+@pytest.mark.parametrize("flags", [("--no-prefix-cache",), ("--draft", "3"), ("--draft", "ngram"),
+                                   ("--tp", "2"), ("--dp", "2", "--ep", "2"),
+                                   ("--concurrency", "1")])  # fmt: skip
+def test_accuracy_does_not_move(braid, tiny, gsm8k, flags):
+    words = [tiny, gsm8k, "--shots", "2", "--max-tokens", "40"]
+    assert accuracy(braid, *words, *flags) == accuracy(braid, *words, "--draft", "off")
+
+
+def test_eval_fails_below_the_least_accuracy(braid, tiny, gsm8k):
+    few = [tiny, gsm8k, "--limit", "6", "--max-tokens", "40"]
+    assert braid("eval", *few, "--min-accuracy", "0").returncode == 0
+    low = braid("eval", *few, "--raw", "--min-accuracy", "1")
+    assert low.returncode == 1
+    assert "gsm8k: the accuracy 0." in low.stderr and "is below --min-accuracy 1" in low.stderr
+    assert braid("eval", tiny, gsm8k, "--shots", "24").returncode == 1
+
+
+def test_eval_asks_mmlu_pro(braid, tiny, tmp_path):
+    file = tmp_path / "mmlu.jsonl"
+    line = {"question": "How much is 2 + 3?", "options": ["4", "5", "6"], "answer": "B",
+            "category": "math", "cot_content": ""}  # fmt: skip
+    file.write_text(3 * (json.dumps(line) + "\n"))
+    asked, right = accuracy(braid, tiny, file, "--shots", "1", "--max-tokens", "60")
+    assert asked == 2 and right in (0, 1)  # the same question twice
+    file.write_text(json.dumps(line | {"answer": "D"}) + "\n")
+    assert "mmlu.jsonl:1: \"options\" must be" in braid("eval", tiny, file).stderr
+
+
 @pytest.mark.parametrize("line", ['{"check": "guess"}', "{}", '{"check": "number", "answer": "x"}'])
 def test_eval_names_the_line_it_cannot_read(braid, tiny, tmp_path, line):
     file = tmp_path / "tasks.jsonl"
