@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "base/json.h"
+#include "base/progress.h"
 #include "base/quantities.h"
 #include "base/system/file.h"
 #include "cli/command/command_factories.h"
@@ -55,6 +56,9 @@ class PlanCommand : public Command {
     flags.Switch("--without-weight-bytes", options_.without_weight_bytes,
                  "Leave out reading weights from memory, to see what it costs");
     flags.Switch("--search", search_, "Find the mesh and format with most output tokens/s");
+    flags.Switch("--split", split_,
+                 "With --search: also the best divisions of the devices into engines that compute "
+                 "prompts and engines that generate answers");
     flags.Choice("--best", best_, {"tokens", "device"},
                  "With --search: most tokens/s of all devices (default), or of each device, which "
                  "is the lowest price of a token");
@@ -69,13 +73,15 @@ class PlanCommand : public Command {
 
  private:
   Status ReadFlags();
+  SearchSpace Space() const;
   Result<std::vector<SearchResult>> Find(const ModelSpec& spec) const;
+  Result<std::vector<SplitResult>> FindSplits(const ModelSpec& spec) const;
 
   std::string model_, hardware_, calibration_, mesh_text_, workload_text_;
   std::string weights_ = "bf16", kv_dtype_ = "auto", state_dtype_ = "fp32", best_;
   int32_t step_tokens_ = 8192, redundant_ = 0, devices_ = 8;
   std::optional<double> inter_token_ms_, first_token_ms_;
-  bool search_ = false, json_ = false;
+  bool search_ = false, split_ = false, json_ = false;
   Mesh mesh_;
   Workload workload_;
   ForecastOptions options_;
@@ -104,6 +110,9 @@ Status PlanCommand::ReadFlags() {
   }
   if (!best_.empty() && !search_) {
     return Error{ErrorCode::kInvalid, "--best goes with --search", "--best"};
+  }
+  if (split_ && !search_) {
+    return Error{ErrorCode::kInvalid, "--split goes with --search", "--split"};
   }
   options_.format = ops::FindWeightFormat(weights_).value_or(ops::WeightFormat::kBF16);
   options_.step_tokens_max = step_tokens_;
@@ -178,8 +187,27 @@ void PrintFound(const std::vector<SearchResult>& found) {
   }
 }
 
-void PrintText(const std::vector<SearchResult>& results, const Hardware& machine,
-               const Workload& workload) {
+void PrintSplits(const std::vector<SplitResult>& splits) {
+  if (splits.empty()) return;
+  fmt::print("\n{:<30}{:<30}{:>9}{:>11}{:>11}{:>13}{:>13}  {}\n", "prefill engines",
+             "decode engines", "weights", "tokens/s", "of each", "first token", "inter-token",
+             "bound by");
+  const auto side = [](const SplitSide& s) {
+    return fmt::format("{} of {}", s.engines, MeshText(s.mesh));
+  };
+  for (const SplitResult& split : splits) {
+    fmt::print("  {:<28}{:<30}{:>9}{:>11.0f}{:>11.1f}{:>13}{:>13}  {}\n", side(split.prefill),
+               side(split.decode), ops::NameOf(split.format), split.output_tokens_per_second,
+               split.output_tokens_per_second / split.devices(),
+               TimeText(split.first_token_seconds), TimeText(split.inter_token_seconds),
+               NameOf(split.bound));
+  }
+  fmt::print("  a prompt hands over {}\n",
+             ByteText(static_cast<int64_t>(splits.front().handoff_bytes)));
+}
+
+void PrintText(const std::vector<SearchResult>& results, const std::vector<SplitResult>& splits,
+               const Hardware& machine, const Workload& workload) {
   const SearchResult& found = results.front();
   const Forecast& f = found.forecast;
   fmt::print("{} x {} ({}), weights {}\n", found.mesh.ranks(), machine.name, MeshText(found.mesh),
@@ -206,6 +234,7 @@ void PrintText(const std::vector<SearchResult>& results, const Hardware& machine
             f.decode);
   PrintSpeeds(f, machine);
   PrintFound(results);
+  PrintSplits(splits);
   fmt::print("\nsources\n");
   for (const std::string& source : machine.sources) fmt::print("  {}\n", source);
 }
@@ -251,6 +280,28 @@ json::object ObjectOf(const Mesh& mesh) {
   return {{"dp", mesh.dp}, {"tp", mesh.tp}, {"ep", mesh.ep}};
 }
 
+json::object ObjectOf(const SplitSide& side) {
+  json::object out = ObjectOf(side.mesh);
+  out["engines"] = side.engines;
+  return out;
+}
+
+json::array ArrayOf(const std::vector<SplitResult>& splits) {
+  json::array out;
+  for (const SplitResult& split : splits) {
+    out.push_back({{"prefill", ObjectOf(split.prefill)},
+                   {"decode", ObjectOf(split.decode)},
+                   {"weights", ops::NameOf(split.format)},
+                   {"devices", split.devices()},
+                   {"output_tokens_per_second", split.output_tokens_per_second},
+                   {"first_token_seconds", split.first_token_seconds},
+                   {"inter_token_seconds", split.inter_token_seconds},
+                   {"handoff_bytes", split.handoff_bytes},
+                   {"bound", NameOf(split.bound)}});
+  }
+  return out;
+}
+
 json::object ObjectOf(const std::vector<SearchResult>& results, const Hardware& machine) {
   const SearchResult& found = results.front();
   const Forecast& f = found.forecast;
@@ -292,6 +343,21 @@ Result<std::vector<SearchResult>> PlanCommand::Find(const ModelSpec& spec) const
     return std::vector<SearchResult>{
         {.mesh = mesh_, .format = options_.format, .forecast = std::move(forecast)}};
   }
+  ProgressBar bar("trying meshes", 0.5);
+  SearchSpace space = Space();
+  space.progress = [&](double done) { bar.Show(done); };
+  return SearchMesh(spec, machine_, workload_, options_, space);
+}
+
+Result<std::vector<SplitResult>> PlanCommand::FindSplits(const ModelSpec& spec) const {
+  if (!split_) return std::vector<SplitResult>();
+  ProgressBar bar("trying splits", 0.5);
+  SearchSpace space = Space();
+  space.progress = [&](double done) { bar.Show(done); };
+  return SearchSplit(spec, machine_, workload_, options_, space);
+}
+
+SearchSpace PlanCommand::Space() const {
   SearchSpace space{.devices_max = devices_, .formats = {options_.format}};
   if (weights_ == "any") {
     using enum ops::WeightFormat;
@@ -300,7 +366,7 @@ Result<std::vector<SearchResult>> PlanCommand::Find(const ModelSpec& spec) const
   if (best_ == "device") space.aim = SearchAim::kTokensPerDevice;
   if (inter_token_ms_) space.inter_token_seconds_max = *inter_token_ms_ / 1e3;
   if (first_token_ms_) space.first_token_seconds_max = *first_token_ms_ / 1e3;
-  return SearchMesh(spec, machine_, workload_, options_, space);
+  return space;
 }
 
 Status PlanCommand::Run() {
@@ -311,10 +377,13 @@ Status PlanCommand::Run() {
   if (options_.drafts > 0 && HasDraftHead(spec)) UseDraftHead(spec);
   PlanState(spec, options_.drafts, DTypeOf(state_dtype_));
   ASSIGN_OR_RETURN(const std::vector<SearchResult> found, Find(spec));
+  ASSIGN_OR_RETURN(const std::vector<SplitResult> splits, FindSplits(spec));
   if (json_) {
-    fmt::print("{}\n", json::serialize(ObjectOf(found, machine_)));
+    json::object out = ObjectOf(found, machine_);
+    if (split_) out["splits"] = ArrayOf(splits);
+    fmt::print("{}\n", json::serialize(out));
   } else {
-    PrintText(found, machine_, workload_);
+    PrintText(found, splits, machine_, workload_);
   }
   return {};
 }

@@ -322,8 +322,8 @@ MemoryForecast Forecaster::MemoryOf(const Workload& workload, int64_t sequences)
           (options_.drafts > 0 ? StateBlocksPrefill(tokens) : StateBlocksDecode(tokens));
     }
   }
-  const int64_t tokens =
-      std::max(sequences, std::min(options_.step_tokens_max, sequences * workload.input_tokens));
+  const int64_t prompts = options_.prompts_elsewhere ? 0 : sequences * workload.input_tokens;
+  const int64_t tokens = std::max(sequences, std::min(options_.step_tokens_max, prompts));
   memory.workspace = 4 * (tokens * (3 * int64_t{spec_.hidden} + inner) +
                           sequences * (1 + options_.drafts) * int64_t{spec_.vocabulary});
   if (options_.drafts > 0) {  // the states that the head reads, as HeadDrafter::Bytes
@@ -360,6 +360,7 @@ struct Run {
 
 // Of so many prompts that share their steps, from the first step to the last.
 double PromptSeconds(const Run& run, int64_t prompts, SecondsOf seconds_of) {
+  if (run.options.prompts_elsewhere) return 0;
   double seconds = 0;
   const int64_t chunk = std::min(run.options.step_tokens_max / prompts, run.workload.input_tokens);
   for (int64_t at = 0; at < run.workload.input_tokens; at += chunk) {

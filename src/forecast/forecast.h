@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -39,6 +40,8 @@ struct ForecastOptions {
   // counts if UseDraftHead has said so, and room for drafts in states if PlanState has.
   int32_t drafts = 0;
   double draft_acceptance = 0.5;
+  // Another engine computes the prompts and hands them over: nothing but decoding takes time here.
+  bool prompts_elsewhere = false;
   // Ablations: leave a cost out to see what it is worth.
   bool without_communication = false;
   bool without_weight_bytes = false;
@@ -161,6 +164,7 @@ struct SearchSpace {
   std::optional<double> first_token_seconds_max;  // without waiting, with overlap
   SearchAim aim = SearchAim::kTokens;
   int32_t results_max = 5;
+  std::function<void(double)> progress = {};  // gets the part that is done, 0 to 1
 };
 struct SearchResult {
   Mesh mesh;
@@ -171,6 +175,34 @@ struct SearchResult {
 // least one; of equals the one with fewest devices. All meshes of at most devices_max devices are
 // tried. The error says how many there were and why none will do.
 Result<std::vector<SearchResult>> SearchMesh(const ModelSpec& spec, const Hardware& hardware,
+                                             const Workload& workload,
+                                             const ForecastOptions& options,
+                                             const SearchSpace& space);
+
+// Engines that compute prompts and engines that generate answers, all of a side alike.
+struct SplitSide {
+  Mesh mesh;
+  int32_t engines = 1;
+  int32_t devices() const { return engines * mesh.ranks(); }
+};
+enum class SplitBound : uint8_t { kPrompts, kAnswers, kHandoff };
+std::string_view NameOf(SplitBound bound);
+struct SplitResult {
+  SplitSide prefill, decode;
+  ops::WeightFormat format = ops::WeightFormat::kBF16;
+  double output_tokens_per_second = 0;
+  double first_token_seconds = 0;  // of a request that does not wait, with the pages that come last
+  double inter_token_seconds = 0;
+  double handoff_bytes = 0;  // of a prompt: keys, values and states
+  SplitBound bound = SplitBound::kAnswers;
+  int32_t devices() const { return prefill.devices() + decode.devices(); }
+};
+// The best divisions of at most devices_max devices into prefill and decode engines, with overlap,
+// best first, at least one. `workload.concurrency` answers are generated at any time, shared evenly
+// by the decode engines; prompts come as fast as the slower side allows. Pages travel by the
+// network, else by the links, from all devices of an engine, while later ones are computed; those
+// of the last step and the states follow it. The error says why there is none.
+Result<std::vector<SplitResult>> SearchSplit(const ModelSpec& spec, const Hardware& hardware,
                                              const Workload& workload,
                                              const ForecastOptions& options,
                                              const SearchSpace& space);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "forecast/forecast.h"
+#include "forecast/meshes.h"
 
 namespace braid {
 namespace {
@@ -63,7 +64,11 @@ Result<std::vector<SearchResult>> SearchMesh(const ModelSpec& spec, const Hardwa
   RETURN_IF_ERROR(CheckWorkload(spec, workload, options));
   std::vector<SearchResult> best;
   Refusals refusals;
+  int meshes = 0;
+  ForEachMesh(space.devices_max, [&](const Mesh&) { ++meshes; });
+  const double all = meshes * static_cast<double>(space.formats.size());
   const auto attempt = [&](const Mesh& mesh, ops::WeightFormat format) {
+    if (space.progress) space.progress(refusals.tried / all);
     ForecastOptions with = options;
     with.format = format;
     Result<Forecast> forecast = ForecastOf(spec, mesh, hardware, workload, with);
@@ -75,13 +80,7 @@ Result<std::vector<SearchResult>> SearchMesh(const ModelSpec& spec, const Hardwa
     }
   };
   for (const ops::WeightFormat format : space.formats) {
-    for (int32_t tp = 1; tp <= space.devices_max; ++tp) {
-      for (int32_t dp = 1; dp * tp <= space.devices_max; ++dp) {
-        for (int32_t ep = 1; ep <= dp * tp; ++ep) {
-          if (dp * tp % ep == 0) attempt({.dp = dp, .tp = tp, .ep = ep}, format);
-        }
-      }
-    }
+    ForEachMesh(space.devices_max, [&](const Mesh& mesh) { attempt(mesh, format); });
   }
   if (!best.empty()) return best;
   return Error{

@@ -56,6 +56,28 @@ def test_search_is_no_worse_than_a_mesh_and_keeps_its_bound(braid):
     assert len(table) == 6 and f"{speeds[4]:.0f}" in table[5]
 
 
+def test_a_search_divides_the_devices_into_prefill_and_decode_engines(braid):
+    words = [str(CONFIGS / "qwen3_5_35b_a3b.json"), "--hardware", "h100", "--search", "--devices",
+             "4", "--workload", "in=2048,out=256,concurrency=64"]  # fmt: skip
+    assert "splits" not in plan(braid, *words)
+    found = plan(braid, *words, "--split")["splits"]
+    speeds = [split["output_tokens_per_second"] for split in found]
+    assert len(found) == 5 and speeds == sorted(speeds, reverse=True)
+    for split in found:
+        sides = [split["prefill"], split["decode"]]
+        devices = [side["engines"] * side["dp"] * side["tp"] for side in sides]
+        assert sum(devices) == split["devices"] <= 4 and min(devices) >= 1
+        # 10 layers of keys and values of 2 heads of 256 in bf16, and the states of 30 layers.
+        assert split["handoff_bytes"] > 2048 * 10 * 2 * 2 * 256 * 2
+    text = braid("plan", *words, "--split").stdout
+    assert f"{speeds[0]:.0f}" in text.split("prefill engines")[1].splitlines()[1]
+    bound = max(split["inter_token_seconds"] for split in found) * 999
+    for split in plan(braid, *words, "--split", "--inter-token-ms", str(bound))["splits"]:
+        assert split["inter_token_seconds"] * 1e3 <= bound
+    none = braid("plan", *words, "--split", "--first-token-ms", "0.001")
+    assert none.returncode == 1
+
+
 def test_a_draft_head_takes_memory(braid):
     words = [str(CONFIGS / "qwen3_5_35b_a3b.json"), "--workload", "in=2048,out=256,concurrency=16"]
     none, one, two = (plan(braid, *words, "--drafts", n)["memory_bytes"] for n in ("0", "1", "2"))
@@ -142,6 +164,7 @@ def test_every_part_of_a_decode_step_is_measured_as_it_is_planned(braid, tiny, t
         (["--mesh", "tp=2", "--hardware", "epyc_2core"], "network_bytes_per_second"),
         (["--search", "--devices", "1"], "Allow more devices"),
         (["--best", "device"], "--best goes with --search"),
+        (["--split"], "--split goes with --search"),
         (["--mesh", "dp=2", "--redundant-experts", "2"], "several ranks (ep) can hold 0 to 128"),
     ],
 )
