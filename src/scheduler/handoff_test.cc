@@ -222,6 +222,17 @@ TEST_F(HandoffTest, APromptForOthersIsKeptUntilItHasLeft) {
   EXPECT_EQ(s_.stats().pages_used, 0);
 }
 
+TEST_F(HandoffTest, AFirstTokenThatEndsTheAnswerLeavesWithThePages) {
+  Request request = MakeFor(RequestRole::kPrefill, 200, 50);
+  request.stop.stop_tokens = {7};
+  const RequestId id = Send(request);
+  Step();
+  EXPECT_EQ(Step().moves.size(), 1u);
+  End(id, -1);
+  EXPECT_THAT(outputs_[id].tokens, ElementsAre(7));
+  EXPECT_EQ(outputs_[id].finish, FinishReason::kSent);
+}
+
 TEST_F(HandoffTest, PagesThatCannotBeSentEndTheRequestWithTheReason) {
   const RequestId id = Send(MakeFor(RequestRole::kPrefill, 200, 50));
   Step();

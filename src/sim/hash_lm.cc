@@ -44,7 +44,7 @@ OracleAnswer AskOracle(const HashLm& lm, const Request& request, int32_t context
     answer.tokens.push_back(lm.Next(request, prefix, length, n));
     prefix = AppendToken(prefix, answer.tokens.back());
     const auto& stops = stop.stop_tokens;
-    if (n < stop.new_tokens_min) continue;
+    if (request.role == RequestRole::kPrefill || n < stop.new_tokens_min) continue;
     if (!std::binary_search(stops.begin(), stops.end(), answer.tokens.back())) continue;
     answer.finish = FinishReason::kStop;
     break;

@@ -109,6 +109,13 @@ std::vector<Request> Requests() {
     for (TokenId token = 0; token < 500; token += 2) least.stop.stop_tokens.push_back(token);
     least.stop.new_tokens_min = 5;
   }
+  for (const TokenId after : {-1, 30}) {  // the first ends with its first token
+    Request& constrained = add(Tokens(static_cast<uint64_t>(10 + after), 90));
+    constrained.grammar = "ends at once";
+    constrained.grammar_after = after;
+    constrained.stop.stop_tokens = {kEndForTest, kEndForTest + 1};
+    constrained.sampling.logit_bias = {{kEndForTest + 1, 20.0f}};
+  }
   return requests;
 }
 

@@ -69,10 +69,19 @@ class HandedTest : public ::testing::TestWithParam<HandedRow> {
     Request& constrained = add(Tokens(9, 100), 10);
     constrained.grammar = "rewinds";
     constrained.stop.stop_tokens = {kEndForTest};
+    Request& thinks = add(Tokens(11, 100), 12);  // no stop token comes before the end of thinking
+    thinks.grammar = "rewinds";
+    thinks.grammar_after = 30;
+    thinks.stop.stop_tokens = {kEndForTest, kEndForTest + 1};
+    thinks.sampling.logit_bias = {{kEndForTest, 20.0f}, {30, 9.0f}};
+    Request& ends = add(Tokens(12, 100), 13);  // by either stop token
+    ends.grammar = "ends at once";
+    ends.stop.stop_tokens = {kEndForTest, kEndForTest + 1};
+    ends.sampling.logit_bias = {{kEndForTest + 1, 20.0f}};
     add(Tokens(10, 90), 11).thinking = {.tokens_max = 5, .open = -1, .close = 499};
     return requests;
   }
-  int64_t handed() const { return on_device() ? 3 : 10; }  // of them
+  int64_t handed() const { return on_device() ? 3 : 12; }  // of them
   // On a device, chunks that end inside blocks.
   std::function<void(Side, SchedulerConfig&)> Chunks() const {
     if (!on_device()) return {};

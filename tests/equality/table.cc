@@ -71,7 +71,8 @@ T Must(Result<T> result) {
 
 class Drawn final : public TokenConstraint {
  public:
-  Drawn(bool rewinds, size_t fails_after) : rewinds_(rewinds), fails_after_(fails_after) {}
+  Drawn(bool rewinds, size_t fails_after, size_t ends_after)
+      : rewinds_(rewinds), fails_after_(fails_after), ends_after_(ends_after) {}
 
   Status Mask(std::span<uint32_t> words) override {
     RETURN_IF_ERROR(Broken());
@@ -82,7 +83,7 @@ class Drawn final : public TokenConstraint {
       return {};
     }
     for (uint64_t i = 0; i < 50; ++i) set(static_cast<uint64_t>(Draw(i)));
-    if (accepted_.size() > 60) set(kEndForTest);
+    if (accepted_.size() >= ends_after_) set(kEndForTest);
     return {};
   }
 
@@ -123,7 +124,7 @@ class Drawn final : public TokenConstraint {
   TokenId Draw(uint64_t i) const { return static_cast<TokenId>(RandomBits(Hash(), i) % 490); }
 
   bool rewinds_;
-  size_t fails_after_;
+  size_t fails_after_, ends_after_;
   std::vector<TokenId> accepted_;
 };
 
@@ -131,7 +132,9 @@ class Drawn final : public TokenConstraint {
 
 Result<std::unique_ptr<TokenConstraint>> DrawnConstraints::Start(std::string_view grammar, bool) {
   const size_t fails_after = grammar == "fails after 12" ? 12 : SIZE_MAX;
-  return std::unique_ptr<TokenConstraint>(new Drawn(grammar != "begins anew", fails_after));
+  const size_t ends_after = grammar == "ends at once" ? 0 : 61;
+  return std::unique_ptr<TokenConstraint>(
+      new Drawn(grammar != "begins anew", fails_after, ends_after));
 }
 
 std::vector<const Arithmetic*> ArithmeticsHere() {

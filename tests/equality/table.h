@@ -113,7 +113,7 @@ class Oracle final : public Drafter {
 
 // Constraints that draw what they allow from what they have accepted: often a few dozen tokens, now
 // and then one, which they force. Grammars: "rewinds"; "begins anew", which cannot rewind; "fails
-// after 12" tokens.
+// after 12" tokens; "ends at once", whose first mask allows the end.
 inline constexpr TokenId kEndForTest = 498;
 class DrawnConstraints final : public ConstraintSource {
  public:

@@ -25,7 +25,6 @@ Result<Request> RequestOf(const Ask& ask, const SchedulerConfig& config) {
   request.id = RequestId();
   request.role = RequestRole::kPrefill;
   request.stop.new_tokens_max = 2;
-  if (request.stop.new_tokens_min == 0) request.stop.stop_tokens.clear();
   request.draft_tokens = 0;
   request.dp_rank = -1;
   RETURN_IF_ERROR(CheckRequest(config, request));

@@ -11,10 +11,12 @@
 namespace braid {
 namespace {
 
-// Whether a token that comes next ends the answer.
+// Whether a token that comes next ends the answer. A prompt that is computed for another engine has
+// none: its token leaves with its pages.
 bool Stops(const Sequence& s, TokenId token) {
   const StopParams& stop = s.request.stop;
-  return static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
+  return s.request.role != RequestRole::kPrefill &&
+         static_cast<int32_t>(s.output.size()) >= stop.new_tokens_min &&
          std::binary_search(stop.stop_tokens.begin(), stop.stop_tokens.end(), token);
 }
 
