@@ -20,6 +20,12 @@ namespace {
 
 constexpr int64_t kTickUs = 50'000;
 
+// A grammar that uses up its budget, or its tenant's share, says nothing of other prompts.
+Error OfRequest(Error error) {
+  if (error.code == ErrorCode::kExhausted) error.code = ErrorCode::kInvalid;
+  return error;
+}
+
 }  // namespace
 
 // The token comes before the move of its pages is planned.
@@ -30,8 +36,8 @@ void Partners::State::Job::OnOutput(Output output) {
   }
   if (!output.finish) return;
   State& s = state;
-  std::string error = output.error;
-  if (error.empty()) error = "the prompt's computation was ended";
+  Error error{output.error_code, output.error};
+  if (error.message.empty()) error = {ErrorCode::kInternal, "the prompt's computation was ended"};
   {
     std::lock_guard lock(s.mutex);
     s.computing.erase(request);
@@ -121,7 +127,7 @@ void Partners::State::Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects
         Apply(more);
       });
     });
-    if (!place) return Refuse(key, place.error(), effects);
+    if (!place) return Refuse(key, OfRequest(place.error()), effects);
     job->grammar = *std::move(place);
   }
   job->asked = *std::move(asked);
@@ -133,11 +139,11 @@ void Partners::State::Proceed(RoomKey key, PrefillRooms::Effects& effects) {
   const auto at = jobs.find(key);
   if (at == jobs.end() || !at->second->asked) return;
   Job& job = *at->second;
-  std::optional<Status> status = job.grammar == nullptr ? Status() : job.grammar->Outcome();
-  if (!status) return;
-  if (*status) status = Submit(job);
-  if (*status) return;
-  const Error why = status->error();
+  const std::optional<Status> compiled = job.grammar == nullptr ? Status() : job.grammar->Outcome();
+  if (!compiled) return;
+  const Status status = *compiled ? Submit(job) : OfRequest(compiled->error());
+  if (status) return;
+  const Error why = status.error();
   jobs.erase(at);
   Refuse(key, why, effects);
 }
@@ -175,7 +181,7 @@ void Partners::State::GiveUp(RoomKey key) {
 
 // The engine's request has ended: with its pages handed over, or without. They may still be read,
 // when the engine stops at once; then their room releases them.
-void Partners::State::Finished(RoomKey key, const std::string& error) {
+void Partners::State::Finished(RoomKey key, const Error& error) {
   std::erase_if(over, [&](const auto& job) { return job->key == key; });
   const auto at = jobs.find(key);
   if (at == jobs.end()) return;
@@ -183,10 +189,9 @@ void Partners::State::Finished(RoomKey key, const std::string& error) {
     at->second->ended = true;
     return;
   }
-  ++stats.failed;
-  PrefillRooms::Effects effects;
-  prefill.Ended(key, error, effects);
   jobs.erase(at);
+  PrefillRooms::Effects effects;
+  Refuse(key, error, effects);
   Apply(effects);
 }
 

@@ -244,7 +244,7 @@ struct Partners::State final : Transport::Owner {
     change(prefill, leaving);
     Apply(leaving);
   }
-  void Finished(RoomKey key, const std::string& error);
+  void Finished(RoomKey key, const Error& error);
 
   void OnAccepted(ConnectionId connection) override;
   void OnLost(ConnectionId connection, const std::string& why) override;

@@ -108,6 +108,8 @@ class PlayedGate final : public GrammarGate {
                                        std::function<void()> wake) override {
     std::lock_guard lock(mutex_);
     if (grammar == "too many") return Error{ErrorCode::kUnavailable, "no place is left"};
+    if (grammar == "too many of one")
+      return Error{ErrorCode::kExhausted, "no place is left for one"};
     entries_.push_back({.key = key, .wake = std::move(wake)});
     return std::unique_ptr<Place>(std::make_unique<PlayedPlace>(*this, entries_.size() - 1));
   }
@@ -156,8 +158,19 @@ class PlayedGate final : public GrammarGate {
   std::deque<Entry> entries_;
 };
 
+// Computes nothing; or says that every row fails.
 struct Idle final : Executor {
-  void Launch(Plan, EventSink&) override {}
+  void Launch(Plan plan, EventSink& sink) override {
+    if (fails.message.empty()) return;
+    StepDone done{.step = plan.step};
+    for (const Row& row : plan.rows) {
+      done.rows.push_back({.request = row.request});
+      done.rows.back().error = fails.message;
+      done.rows.back().error_code = fails.code;
+    }
+    sink.Post(std::move(done));
+  }
+  Error fails;
 };
 
 class PartnersTest : public ::testing::Test {
@@ -199,11 +212,13 @@ class PartnersTest : public ::testing::Test {
     const SchedulerStats stats = driver_.scheduler().stats();
     return stats.running + stats.waiting;
   }
+  // With an Answer (a Refusal or Unfit) for this reason.
+  template <class Answer>
   bool Refused(const std::string& why) {
     return network_.Until([&](Network& n) {
       for (const Message& message : n.sent[ConnectionId(1)]) {
-        const auto* refusal = std::get_if<Refusal>(&message.body);
-        if (refusal != nullptr && refusal->reason == why) return true;
+        const auto* answer = std::get_if<Answer>(&message.body);
+        if (answer != nullptr && answer->reason == why) return true;
       }
       return false;
     });
@@ -268,16 +283,35 @@ TEST_F(PartnersTest, ARoomThatEndsWaitsForNoGrammar) {
   EXPECT_EQ(Computed(), 0);
 }
 
-TEST_F(PartnersTest, AGrammarThatCannotBeUsedIsRefused) {
+TEST_F(PartnersTest, AGrammarThatCannotBeUsedConcernsItsRequestAlone) {
   Start(Side::kPrefill);
   Pair(1);
   Ask(1, "slow");
   ASSERT_TRUE(Until([&] { return gate_.keys().size() == 1; }));
   gate_.Answer(0, Error{ErrorCode::kExhausted, "over its budget"});
-  EXPECT_TRUE(Refused("over its budget"));
-  Ask(2, "too many");
-  EXPECT_TRUE(Refused("no place is left"));
+  EXPECT_TRUE(Refused<Unfit>("over its budget"));
+  Ask(2, "too many of one");
+  EXPECT_TRUE(Refused<Unfit>("no place is left for one"));
+  Ask(3, "too many");
+  EXPECT_TRUE(Refused<Refusal>("no place is left"));
   EXPECT_EQ(Computed(), 0);
+}
+
+TEST_F(PartnersTest, ARequestThatFailsByItselfSaysNothingOfTheEngine) {
+  Start(Side::kPrefill);
+  Pair(1);
+  for (const ErrorCode code : {ErrorCode::kInvalid, ErrorCode::kInternal}) {
+    idle_.fails = {code, fmt::format("for reason {}", static_cast<int>(code))};
+    const int64_t failed = partners_->stats().failed;
+    Ask(code == ErrorCode::kInvalid ? 1 : 2, "");
+    ASSERT_TRUE(Until([&] { return driver_.Turn(), partners_->stats().failed > failed; }));
+    if (code == ErrorCode::kInvalid) {
+      EXPECT_TRUE(Refused<Unfit>(idle_.fails.message));
+    } else {
+      EXPECT_TRUE(Refused<Refusal>(idle_.fails.message));
+    }
+  }
+  EXPECT_TRUE(Until([&] { return partners_->stats().failed == 2; }));
 }
 
 TEST_F(PartnersTest, OneThatIsRefusedIsToldOnceAndClosed) {

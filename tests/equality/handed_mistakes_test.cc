@@ -231,7 +231,14 @@ bool RefusesLittle(const Subject& subject) {
     run.AwaitHanded(3);
     if (run.handed() != (prefills == 1 ? 1 : 3)) return false;
   }
-  return true;
+  Request none = requests[0];  // no token may come first
+  for (TokenId token = 0; token < 512; ++token) none.stop.stop_tokens.push_back(token);
+  none.stop.new_tokens_min = 1;
+  Handed run(subject, {});
+  run.Await(run.Submit(none));
+  run.Await(run.Submit(requests[2]));
+  run.AwaitHanded(2);
+  return run.handed() == 1;
 }
 
 // Prompts that come together, whose beginnings each engine has on disk from before.
