@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/text/cut_text.h"
 #include "server/api/limits.h"
@@ -31,11 +32,15 @@ SamplingParams SamplingOf(const ApiRequest& request, const GenerationDefaults& m
   auto pick = [](std::optional<double> asked, std::optional<double> otherwise, double neutral) {
     return static_cast<float>(asked.value_or(otherwise.value_or(neutral)));
   };
+  // A number above 0 may round to 0, or to one so small that the scheduler refuses it.
+  constexpr float kLeast = std::numeric_limits<float>::min();
   SamplingParams sampling;
   sampling.temperature = pick(request.temperature, defaults.temperature, 1);
-  sampling.top_p = pick(request.top_p, defaults.top_p, 1);
+  if (sampling.temperature < kLeast) sampling.temperature = 0;
+  sampling.top_p = std::max(pick(request.top_p, defaults.top_p, 1), kLeast);
   sampling.min_p = pick(request.min_p, defaults.min_p, 0);
-  sampling.repetition_penalty = pick(request.repetition_penalty, defaults.repetition_penalty, 1);
+  sampling.repetition_penalty =
+      std::max(pick(request.repetition_penalty, defaults.repetition_penalty, 1), kLeast);
   sampling.presence_penalty = pick(request.presence_penalty, {}, 0);
   sampling.frequency_penalty = pick(request.frequency_penalty, {}, 0);
   int64_t top_k = request.top_k.value_or(defaults.top_k.value_or(0));

@@ -1,6 +1,7 @@
 // From parsed requests to the engine's: defaults, seeds, limits that need token counts.
 #include "server/serving/prepare.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 namespace braid {
@@ -87,6 +88,19 @@ TEST_F(PrepareTest, AbsentSamplingFieldsTakeTheModelsDefaultsThenNeutralValues) 
   EXPECT_EQ(sampling.top_p, 1.0f) << "greedy: the other defaults do not apply";
   sampling = First(kCompletions, R"({"prompt": "a", "temperature": 0.5})").sampling;
   EXPECT_EQ(sampling.temperature, 0.5f);
+}
+
+TEST_F(PrepareTest, NumbersNextToZeroBecomeOnesThatTheSchedulerTakes) {
+  for (const char* least : {"1e-40", "1e-46", "1e-300"}) {
+    const std::string body = fmt::format(
+        R"({{"prompt": "a", "temperature": {0}, "top_p": {0}, "repetition_penalty": {0}}})", least);
+    const Request request = First(kCompletions, body);
+    const Status status = driver_.scheduler().Admissible(request);
+    EXPECT_TRUE(status.ok()) << status.error().message;
+    EXPECT_EQ(request.sampling.temperature, 0.0f);
+    EXPECT_GT(request.sampling.top_p, 0.0f);
+    EXPECT_GT(request.sampling.repetition_penalty, 0.0f);
+  }
 }
 
 TEST_F(PrepareTest, WhatIsAskedOfSamplingReachesTheEngine) {
