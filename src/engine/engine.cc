@@ -63,12 +63,12 @@ struct Engine::State {
   std::unique_ptr<GrammarLibrary> grammars;     // used by the executor
   std::map<std::string_view, int64_t> formats;  // bytes of weights
   std::unique_ptr<ExpertRecorder> experts;      // used by the executor; null: the model has none
-  std::unique_ptr<PartnerGrammars> asked_for;   // used by the partners; null: none ask
-  std::unique_ptr<handoff::Partners> partners;  // used by the executor; null: there are none
-  std::unique_ptr<kv::Publisher> kv_events;     // used by the driver; null: there is none
-  EngineDevice device;                          // of the executor
-  std::unique_ptr<RankTiers> tier;              // used by the executor; null: none
-  std::unique_ptr<ExpertBalancer> balancer;     // used by the executor; null: experts stay
+  std::unique_ptr<PartnerGrammars> partner_grammars;  // used by the partners; null: none ask
+  std::unique_ptr<handoff::Partners> partners;        // used by the executor; null: there are none
+  std::unique_ptr<kv::Publisher> kv_events;           // used by the driver; null: there is none
+  EngineDevice device;                                // of the executor
+  std::unique_ptr<RankTiers> tier;                    // used by the executor; null: none
+  std::unique_ptr<ExpertBalancer> balancer;           // used by the executor; null: experts stay
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<handoff::HandoffExecutor> partnered;  // around it; null: there are no partners
   std::vector<ThreadFollower> followers;
@@ -299,7 +299,7 @@ Status Engine::State::SetLimits() {
 
 Status Engine::State::FindPartners() {
   RETURN_IF_ERROR(DescribeTo(options, fingerprint_parts()));
-  asked_for = GrammarsFor(*options.partners, grammars.get());
+  partner_grammars = GrammarsFor(*options.partners, grammars.get());
   ASSIGN_OR_RETURN(partners, handoff::Partners::Create(*options.partners));
   return {};
 }
