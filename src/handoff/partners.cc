@@ -173,9 +173,8 @@ void Partners::State::GiveUp(RoomKey key) {
   const auto at = jobs.find(key);
   if (!at->second->asked) return driver->Abort(at->second->request);
   jobs.erase(at);
-  ++stats.failed;
   PrefillRooms::Effects effects;
-  prefill.Ended(key, "its grammar was not compiled yet", effects);
+  Refuse(key, {}, effects);  // nobody is told: the room has failed
   Apply(effects);
 }
 

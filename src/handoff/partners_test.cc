@@ -278,9 +278,15 @@ TEST_F(PartnersTest, ARoomThatEndsWaitsForNoGrammar) {
   network_.Say(1, Cancel{RoomId(1)}, session_);
   ASSERT_TRUE(Until([&] { return gate_.left(0); }));
   EXPECT_FALSE(gate_.left(1));
-  network_.Post([](Transport::Owner& owner) { owner.OnLost(ConnectionId(1), "gone"); });
-  ASSERT_TRUE(Until([&] { return gate_.left(1); }));
+  Ask(1, "");  // it is over, so it is not computed
+  Ask(3, "slow");
+  ASSERT_TRUE(Until([&] { return gate_.keys().size() == 3; }));
   EXPECT_EQ(Computed(), 0);
+  network_.Post([](Transport::Owner& owner) { owner.OnLost(ConnectionId(1), "gone"); });
+  ASSERT_TRUE(Until([&] { return gate_.left(1) && gate_.left(2); }));
+  EXPECT_EQ(Computed(), 0);
+  EXPECT_TRUE(Until([&] { return partners_->stats().failed == 3; }));
+  EXPECT_EQ(partners_->stats().rooms, 3);
 }
 
 TEST_F(PartnersTest, AGrammarThatCannotBeUsedConcernsItsRequestAlone) {
