@@ -13,6 +13,7 @@
 #include "handoff/rooms/prefill_rooms.h"
 #include "ops/testing/test_context.h"
 #include "runtime/sampler.h"
+#include "scheduler/event_codec.h"
 
 namespace braid::handoff {
 namespace {
@@ -63,12 +64,22 @@ std::string RecordOf(std::string_view payload) {
   return record;
 }
 
+// Whether RecordOf writes as the codec does.
+bool RecordsAgree() {
+  std::string want;
+  AppendRecord(Event(Submit{}), want);
+  const auto rest = std::string_view(want).substr(2);  // behind kind and size
+  return rest.size() < 0x80 && RecordOf(rest.substr(0, rest.size() - sizeof(uint32_t))) == want;
+}
+
 void Compute(Ask ask) {
   static const SchedulerConfig config{
       .cache = {.groups = {{"full", GroupKind::kFull, 64, 1}}, .page_bytes = 64, .pages = 9},
       .context_tokens_max = 256,
       .vocabulary = kVocabulary,
       .handoff = true};
+  static const bool agree = RecordsAgree();
+  CHECK(agree, "records have another form than this test's");
   if (const auto request = RequestOf(ask, config)) Choose(*request);
   ask.request = RecordOf(ask.request);
   if (const auto request = RequestOf(ask, config)) Choose(*request);
