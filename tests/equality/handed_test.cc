@@ -436,18 +436,20 @@ TEST_P(HandedTest, ABadNetworkChangesNoAnswer) {
   EXPECT_GT(run.failed(), 0);
 }
 
-// All parts together take longer than one may.
+// All parts together take longer than one may: twice as long, by the time that they took before.
 TEST(HandedDeadlines, PagesThatLeaveSlowlyAreNotLate) {
   const Subject subject{Model::kQwen3Next, BestHere(Compute::kF32)};
-  Handed run(
-      subject,
-      {.faults = {.delay_turns = 2000}, .limits = {.progress_us = 1'200'000}, .flight_bytes = 1});
   const Request request = MakeRequest(kTarget, Tokens(1, 1200), 4);
-  const int64_t began_us = MonotonicUs();
-  ExpectSame(run.Ask(request), Cold(MachineOf(subject), request));
-  EXPECT_GT(MonotonicUs() - began_us, 1'500'000);
-  run.AwaitHanded(1);
-  EXPECT_EQ(run.failed(), 0);
+  const Answer want = Cold(MachineOf(subject), request);
+  handoff::PrefillLimits limits;
+  for (int i = 0; i < 2; ++i) {
+    Handed run(subject, {.faults = {.delay_turns = 2000}, .limits = limits, .flight_bytes = 1});
+    const int64_t began_us = MonotonicUs();
+    ExpectSame(run.Ask(request), want);
+    limits.progress_us = (MonotonicUs() - began_us) / 2;
+    run.AwaitHanded(1);
+    EXPECT_EQ(run.failed(), 0);
+  }
 }
 
 // A part that waits for a place is no word of its sender.
