@@ -187,5 +187,28 @@ TEST(HandoffRequest, IsCheckedAsAClientsIs) {
   EXPECT_EQ(read(0).error().field, "prompt_logprobs");
 }
 
+TEST(HandoffRequest, HasAGrammarThatHoldsForItsFirstToken) {
+  const SchedulerConfig config{
+      .cache = {.groups = {{"full", GroupKind::kFull, 64, 1}}, .page_bytes = 64, .pages = 9},
+      .context_tokens_max = 256,
+      .vocabulary = 100,
+      .handoff = true};
+  for (const TokenId after : {-1, 30}) {
+    Request request;
+    request.prompt.assign(70, 7);
+    request.stop.stop_tokens = {2, 9};
+    request.grammar = "a grammar";
+    request.grammar_after = after;
+    Ask ask{RoomId(1), RoomId(1), 0, {}};
+    AppendRecord(Event(Submit{request}), ask.request);
+    const Result<Request> got = RequestOf(ask, config);
+    ASSERT_TRUE(got.ok()) << got.error().message;
+    EXPECT_EQ(got->grammar, after < 0 ? "a grammar" : "");
+    EXPECT_EQ(got->grammar_after, -1);
+    EXPECT_EQ(got->stop.new_tokens_min, after < 0 ? 0 : 1) << "the stop tokens are kept out";
+    EXPECT_THAT(got->stop.stop_tokens, ElementsAre(2, 9));
+  }
+}
+
 }  // namespace
 }  // namespace braid::handoff

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -28,6 +29,12 @@ Result<Request> RequestOf(const Ask& ask, const SchedulerConfig& config) {
   request.draft_tokens = 0;
   request.dp_rank = -1;
   RETURN_IF_ERROR(CheckRequest(config, request));
+  if (!request.grammar.empty() && request.grammar_after >= 0) {
+    // The grammar holds only after the first token; until then it keeps the stop tokens out.
+    request.grammar.clear();
+    request.grammar_after = -1;
+    request.stop.new_tokens_min = std::max(request.stop.new_tokens_min, 1);
+  }
   return std::move(request);
 }
 

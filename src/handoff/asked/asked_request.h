@@ -8,8 +8,8 @@
 
 namespace braid::handoff {
 
-// Without an id. It ends with its first token, which the partner judges. An error: this engine,
-// whose config it is, cannot compute it.
+// Without an id. It ends with its first token, which the partner judges; it has a grammar only if
+// this holds for that token. An error: this engine, whose config it is, cannot compute it.
 Result<Request> RequestOf(const Ask& ask, const SchedulerConfig& config);
 
 }  // namespace braid::handoff
