@@ -366,7 +366,8 @@ TEST_P(HandedTest, APromptThatDoesNotFitLeavesTheEngineItsOthers) {
     for (const size_t i : {0, 1}) ExpectSame(run.Await(pair[i]), Want()[kLong[i]]);
     run.AwaitHanded(2);
     EXPECT_EQ(run.failed(), prefills == 1 ? 2 : 0);
-    EXPECT_GT(run.prefill(0).stats().failed, 0);
+    // Of two engines the other one may get both prompts.
+    EXPECT_GE(run.prefill(0).stats().failed, prefills == 1 ? 2 : 0);
     ExpectSame(run.Ask(requests[kShort]), Want()[kShort]);
     run.AwaitHanded(3);
     EXPECT_EQ(run.handed(), prefills == 1 ? 1 : 3);
