@@ -206,5 +206,40 @@ TEST_F(ClearTest, WhatIsWrittenAfterwardsIsThere) {
   EXPECT_EQ(files(), 2);
 }
 
+// Also while its files are still there: the thread that removes them waits for a disk.
+TEST_F(ClearTest, WhatWasClearedTakesNoRoomFromLaterWrites) {
+  const auto write = [&](const DiskTierOptions& options, uint64_t key) {
+    Start(*Open(options), Direction::kOut, key);
+    EXPECT_EQ(Ended().error, "");
+  };
+  DiskTierOptions plain = Options(), foreign = Options();
+  plain.files = foreign.files = nullptr;
+  foreign.fingerprint = TierFingerprint("another: one\n");
+  write(foreign, 1);
+  DiskTierOptions options = Options();
+  options.bytes_max = 9000;  // two segments of 4 KiB, and what others have written
+  std::unique_ptr<DiskTier> tier = Open(options);
+  for (const uint64_t key : {2, 3}) {
+    Start(*tier, Direction::kOut, key);
+    EXPECT_EQ(Ended().error, "");
+  }
+  EXPECT_EQ(tier->stats().segments, 2);
+  files_.HoldReads();
+  write(plain, 4);
+  files_.AwaitHeld();  // in a look at it
+  tier->BeginClear();
+  for (const uint64_t key : {5, 6}) {
+    Start(*tier, Direction::kOut, key);
+    EXPECT_EQ(Ended().error, "") << key;
+  }
+  files_.Release();
+  tier->AwaitCleared();
+  EXPECT_EQ(files(), 2 * 3) << "the foreign segment, and two of later";
+  for (const uint64_t key : {2, 3, 4, 5, 6}) {
+    Start(*tier, Direction::kIn, key);
+    EXPECT_EQ(Ended().error.empty(), key >= 5) << key;
+  }
+}
+
 }  // namespace
 }  // namespace braid

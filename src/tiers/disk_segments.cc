@@ -227,11 +227,13 @@ void DiskTier::State::RemoveCleared() {
     ids = std::exchange(cleared, {});
     for (const int32_t id : ids) files_of.emplace_back(segments[id].stem, segments[id].index >= 0);
   }
-  for (const auto& [stem, locked_here] : files_of) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto& [stem, locked_here] = files_of[i];
     locked_here ? RemoveFiles(stem) : void(RemoveUnlessWritten(stem));
+    const auto lock = Lock();
+    Leave(ids[i]);
   }
   const auto lock = Lock();
-  for (const int32_t id : ids) Leave(id);
   Tell();
 }
 
@@ -248,17 +250,21 @@ void DiskTier::State::Settle(int32_t id) {
   if (segment.index >= 0 && id != active && segment.users == 0) Close(segment);
 }
 
-// Until so many bytes more stay within the bound.
+// Until so many bytes more stay within the bound. What was cleared is as good as removed.
 Status DiskTier::State::MakeRoom(int64_t bytes) {
   const auto total = [&] {
     int64_t sum = bytes + std::ssize(options.fingerprint.lines);
-    for (const auto& [id, segment] : segments) sum += segment.bytes + segment.index_bytes;
+    for (const auto& [id, segment] : segments) {
+      if (!segment.gone) sum += segment.bytes + segment.index_bytes;
+    }
     for (const auto& [stem, name] : others) sum += name.bytes;
     return sum;
   };
   if (total() <= options.bytes_max) return {};
   std::vector<std::pair<int64_t, int32_t>> order;
-  for (const auto& [id, segment] : segments) order.emplace_back(segment.used_us, id);
+  for (const auto& [id, segment] : segments) {
+    if (!segment.gone) order.emplace_back(segment.used_us, id);
+  }
   std::vector<std::pair<int64_t, std::string>> foreign;
   for (const auto& [stem, name] : others) foreign.emplace_back(name.changed_us, stem);
   std::sort(order.begin(), order.end());
