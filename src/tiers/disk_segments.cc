@@ -168,11 +168,14 @@ bool DiskTier::State::AddPlace(const KnownPart& part, const Place& place) {
   return true;
 }
 
-// The place of a part is of no use any more: another one takes it, or the part is nowhere (false).
-bool DiskTier::State::DropPlace(const KnownPart& part) {
+// A place of a part is of no use any more. Whether the part has another one.
+bool DiskTier::State::DropPlace(const KnownPart& part, const Place& place) {
+  const auto at = parts.find(part);
+  if (at == parts.end()) return false;
+  if (at->second.segment != place.segment || at->second.at.offset != place.at.offset) return true;
   const auto copy = copies.find(part);
-  if (copy == copies.end()) return parts.erase(part), false;
-  parts[part] = copy->second;
+  if (copy == copies.end()) return parts.erase(at), false;
+  at->second = copy->second;
   segments[copy->second.segment].parts.push_back(part);
   copies.erase(copy);
   return true;
@@ -182,7 +185,8 @@ void DiskTier::State::ForgetParts(int32_t id) {
   std::erase_if(copies, [&](const auto& copy) { return copy.second.segment == id; });
   for (const KnownPart& part : std::exchange(segments[id].parts, {})) {
     const auto at = parts.find(part);
-    if (at == parts.end() || at->second.segment != id || DropPlace(part)) continue;
+    if (at == parts.end() || at->second.segment != id) continue;
+    if (DropPlace(part, Place(at->second))) continue;
     ++figures.dropped;
     if (options.host == nullptr || !options.host->Has(part)) news.dropped.push_back(part);
   }

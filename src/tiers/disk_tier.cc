@@ -97,41 +97,38 @@ Status DiskTier::State::WriteEntry(int32_t id, const KnownPart& part, const Part
   return {};
 }
 
+// From the first of its places that can be read; the others are dropped.
 Status DiskTier::State::ReadFile(Task& task) {
-  const KnownPart& part = task.part;
+  auto lock = Lock();
+  if (!parts.contains(task.part)) {  // another server's, or another group's, just written
+    lock.unlock();
+    Look();
+    lock = Lock();
+  }
+  Status status = Error{ErrorCode::kNotFound, "the part is not there any more"};
   Place place;
-  int fd = -1;
-  {
-    auto lock = Lock();
-    auto at = parts.find(part);
-    if (at == parts.end()) {  // another server's, or another group's, just written
-      lock.unlock();
-      Look();
-      lock = Lock();
-      at = parts.find(part);
-    }
-    if (at == parts.end()) return Error{ErrorCode::kNotFound, "the part is not there any more"};
+  do {
+    const auto at = parts.find(task.part);
+    if (at == parts.end()) break;
     place = at->second;
-    TierSegment& segment = segments[place.segment];
-    const Result<int> pages = OpenPages(segments, place.segment);
-    if (!pages) {
-      DropPlace(part);
-      return pages.error();
-    }
-    fd = *pages;
-    ++segment.users;
-    TellUse(segment);
-  }
-  const Status status = part_file.Read(fd, part, place.at, task.pieces);
-  const auto lock = Lock();
+    status = ReadPlace(task, place, lock);
+  } while (!status && DropPlace(task.part, place));
+  return status;
+}
+
+// The lock is held before and afterwards, and not while bytes are read.
+Status DiskTier::State::ReadPlace(Task& task, const Place& place,
+                                  std::unique_lock<std::mutex>& lock) {
+  TierSegment& segment = segments[place.segment];
+  ASSIGN_OR_RETURN(const int fd, OpenPages(segments, place.segment));
+  ++segment.users;
+  TellUse(segment);
+  lock.unlock();
+  const Status status = part_file.Read(fd, task.part, place.at, task.pieces);
+  lock = Lock();
   Leave(place.segment);
-  if (status.ok()) {
-    task.disk_bytes = place.at.bytes;
-    return {};
-  }
-  figures.damaged += status.error().code == ErrorCode::kInvalid;
-  const auto entry = parts.find(part);
-  if (entry != parts.end() && entry->second.segment == place.segment) DropPlace(part);
+  if (status) task.disk_bytes = place.at.bytes;
+  figures.damaged += !status && status.error().code == ErrorCode::kInvalid;
   return status;
 }
 

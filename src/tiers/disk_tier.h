@@ -41,9 +41,9 @@ struct DiskTierStats {
   int64_t host_parts = 0, host_bytes = 0;  // in memory
   int64_t read_bytes = 0, written_bytes = 0;
   int64_t read_errors = 0, write_errors = 0;  // parts
-  int64_t damaged = 0;                // of those not read: parts whose checksum did not agree
-  int64_t dropped = 0;                // parts that made way
-  int64_t read_us = 0, write_us = 0;  // from Start to the end of a part, summed
+  int64_t damaged = 0;                        // places of parts whose checksum did not agree
+  int64_t dropped = 0;                        // parts that made way
+  int64_t read_us = 0, write_us = 0;          // from Start to the end of a part, summed
 };
 
 class DiskTier final : public Mover {

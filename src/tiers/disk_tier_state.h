@@ -70,6 +70,7 @@ struct DiskTier::State {
   Status Write(Task& task);
   bool Keep(const Task& task);
   Status ReadFile(Task& task);
+  Status ReadPlace(Task& task, const Place& place, std::unique_lock<std::mutex>& lock);
   Status WriteFile(Task& task);
   Status CheckCleared(const Task& task) const;
   Status WriteEntry(int32_t id, const KnownPart& part, const PartPlace& place);
@@ -82,7 +83,7 @@ struct DiskTier::State {
   void ForgetParts(int32_t id);
   void Leave(int32_t id);
   bool AddPlace(const KnownPart& part, const Place& place);
-  bool DropPlace(const KnownPart& part);
+  bool DropPlace(const KnownPart& part, const Place& place);
   void Learn(int32_t id, const std::vector<SegmentEntry>& entries);
   void Look();
   std::vector<Grown> Compare(const std::vector<SegmentName>& listed,

@@ -137,29 +137,37 @@ TEST_F(DiskTierTest, TwoServersReadWhatEachOtherWrites) {
   EXPECT_EQ(FilesWith(".pages").size(), 2u);
 }
 
-// As two servers do which answer the same prompt at the same time.
-TEST_F(DiskTierTest, WhatTwoSegmentsHaveOutlivesEither) {
-  const std::string aside = directory_ + "_aside";
-  std::filesystem::remove_all(aside);
-  {
-    Server server(Options());
-    server.Store(0, 3);
-  }
-  std::filesystem::rename(directory_, aside);
-  {
-    Server server(Options());
-    server.Store(0, 3);
-  }
-  for (const std::string& path : FilesWith(".pages")) {
-    const std::string stem = std::filesystem::path(path).stem().string();
-    for (const char* extension : {".pages", ".index"}) {
-      std::filesystem::copy(directory_ + "/" + stem + extension, aside + "/" + stem + extension);
+class TwoPlacesTest : public DiskTierTest {
+ protected:
+  // Two segments with the same parts, as two servers leave them which answer the same prompt at the
+  // same time.
+  void StoreTwice() {
+    const std::string aside = directory_ + "_aside";
+    std::filesystem::remove_all(aside);
+    {
+      Server server(Options());
+      server.Store(0, 3);
     }
+    std::filesystem::rename(directory_, aside);
+    {
+      Server server(Options());
+      server.Store(0, 3);
+    }
+    for (const std::string& path : FilesWith(".pages")) {
+      const std::string stem = std::filesystem::path(path).stem().string();
+      for (const char* extension : {".pages", ".index"}) {
+        std::filesystem::copy(directory_ + "/" + stem + extension, aside + "/" + stem + extension);
+      }
+    }
+    std::filesystem::remove_all(directory_);
+    std::filesystem::rename(aside, directory_);
+    ASSERT_EQ(FilesWith(".pages").size(), 2u);
   }
-  std::filesystem::remove_all(directory_);
-  std::filesystem::rename(aside, directory_);
+};
+
+TEST_F(TwoPlacesTest, WhatTwoSegmentsHaveOutlivesEither) {
+  StoreTwice();
   const auto first = [&] { return std::filesystem::path(FilesWith(".pages").at(0)).stem(); };
-  ASSERT_EQ(FilesWith(".pages").size(), 2u);
   Server server(Options());
   for (int left = 2; left > 0; --left) {
     EXPECT_EQ(server.known().size(), 4u);
@@ -171,6 +179,57 @@ TEST_F(DiskTierTest, WhatTwoSegmentsHaveOutlivesEither) {
   }
   EXPECT_THAT(server.known(), IsEmpty());
   EXPECT_THAT(server.Restored(0, 3), IsEmpty());
+}
+
+TEST_F(TwoPlacesTest, APartIsReadWhereItIsGood) {
+  for (const bool damaged : {true, false}) {
+    for (const size_t bad : {0, 1}) {
+      std::filesystem::remove_all(directory_);
+      StoreTwice();
+      DiskTierOptions options = Options();
+      options.watch_us = 60'000'000;
+      Server server(options);
+      const std::string path = FilesWith(".pages").at(bad);
+      damaged ? Write(path, std::string(Read(path).size(), 'x'))
+              : void(std::filesystem::remove(path));
+      EXPECT_THAT(server.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
+      EXPECT_EQ(server.tier().stats().read_errors, 0);
+    }
+  }
+}
+
+// One segment has the part twice, the first time damaged. Two threads fail there at the same time:
+// the second of them does not drop the place that the first one goes on to.
+TEST_F(TwoPlacesTest, ReadersThatFailTogetherFindTheSecondPlace) {
+  {
+    Server server(Options());
+    server.Store(0, 1);
+  }
+  const std::string pages = FilesWith(".pages").at(0), index = FilesWith(".index").at(0);
+  std::string bytes = Read(pages), entries = Read(index);
+  SegmentEntry entry;
+  std::memcpy(&entry, entries.data() + kSegmentHeaderBytes, sizeof(entry));
+  ASSERT_EQ(entry.place.kind, 0u);
+  const auto begin = static_cast<size_t>(entry.place.offset);
+  const auto size = static_cast<size_t>(entry.place.bytes);
+  entry.place.offset = static_cast<int64_t>(bytes.size());
+  Seal(entry);
+  bytes += bytes.substr(begin, size);
+  bytes[begin] ^= 1;
+  entries.append(reinterpret_cast<const char*>(&entry), sizeof(entry));
+  Write(pages, bytes);
+  Write(index, entries);
+  DiskTierOptions options = Options();
+  options.watch_us = 60'000'000;
+  std::atomic<int> arrived = 0;
+  Server server(options);
+  files_.before_read = [&] {
+    for (++arrived; arrived < 2;) ::usleep(1000);
+  };
+  std::vector<PagePart> both(2, Server::Part(0, GroupKind::kFull));
+  both[1].blocks = Server::Part(1, GroupKind::kFull).blocks;
+  EXPECT_EQ(server.Move(Direction::kIn, both).error, "");
+  for (const PagePart& part : both) EXPECT_TRUE(server.Holds(part));
 }
 
 TEST_F(DiskTierTest, KeepsWithinItsBoundAndDropsWhatWasUsedLongestAgo) {

@@ -49,8 +49,7 @@ struct FaultyFiles : FileLayer {
 // A tier with an arena whose blocks hold what their key says.
 class Server {
  public:
-  explicit Server(DiskTierOptions options) : arena_(static_cast<size_t>(384 * 64)) {
-    options.watch_us = 20'000;
+  explicit Server(const DiskTierOptions& options) : arena_(static_cast<size_t>(384 * 64)) {
     auto tier = DiskTier::Open(options);
     EXPECT_TRUE(tier.ok()) << tier.error().message;
     tier_ = *std::move(tier);
@@ -172,7 +171,8 @@ class DiskTierTest : public ::testing::Test {
             .bytes_max = 1 << 20,
             .fingerprint = TierFingerprint(std::string(64, print)),
             .threads = 2,
-            .files = &files_};
+            .files = &files_,
+            .watch_us = 20'000};
   }
   std::vector<std::string> FilesWith(const std::string& extension) {
     std::vector<std::string> paths;
