@@ -241,5 +241,37 @@ TEST_F(ClearTest, WhatWasClearedTakesNoRoomFromLaterWrites) {
   }
 }
 
+// Another tier, of a process that was cleared or of another one, has not removed its files yet:
+// what it wrote before is not there, whether this one had read the entries or not.
+TEST_F(ClearTest, OfWhatAnotherTierWritesOnlyLaterPartsAreLearned) {
+  DiskTierOptions rare = Options();
+  rare.watch_us = 60'000'000;
+  std::unique_ptr<DiskTier> writer = Open(rare), reader = Open(rare);
+  const auto there = [&](uint64_t key) {  // a read that fails has looked into the directory
+    Start(*reader, Direction::kIn, key);
+    return Ended().error.empty();
+  };
+  Start(*writer, Direction::kOut, 1);
+  EXPECT_EQ(Ended().error, "");
+  EXPECT_TRUE(there(1));
+  Start(*writer, Direction::kOut, 2);
+  EXPECT_EQ(Ended().error, "");
+  reader->BeginClear();
+  reader->AwaitCleared();
+  EXPECT_EQ(files(), 2) << "they are written to";
+  EXPECT_FALSE(there(1));
+  EXPECT_FALSE(there(2));
+  EXPECT_EQ(reader->stats().parts, 0);
+  Start(*writer, Direction::kOut, 3);
+  EXPECT_EQ(Ended().error, "");
+  EXPECT_TRUE(there(3));
+  EXPECT_EQ(reader->stats().parts, 1);
+  writer->BeginClear();
+  writer->AwaitCleared();
+  EXPECT_EQ(files(), 0);
+  EXPECT_FALSE(there(1));  // looks
+  EXPECT_EQ(reader->stats().segments, 0);
+}
+
 }  // namespace
 }  // namespace braid

@@ -1,6 +1,7 @@
 // The segments of a tier's directory: what is there, what makes way, where the next part goes.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,14 @@ namespace {
 Error Unusable(const std::string& path, const char* what) {
   return {ErrorCode::kInvalid, fmt::format("{}: {}: {}", path, what, std::strerror(errno)),
           "cache_dir"};
+}
+
+// Of the header and whole entries.
+int64_t IndexBytes(const std::string& stem) {
+  constexpr auto kEntry = static_cast<int64_t>(sizeof(SegmentEntry));
+  struct stat info;
+  if (::stat((stem + ".index").c_str(), &info) != 0 || info.st_size < kSegmentHeaderBytes) return 0;
+  return info.st_size - (info.st_size - kSegmentHeaderBytes) % kEntry;
 }
 
 }  // namespace
@@ -221,7 +230,8 @@ void DiskTier::State::ForgetCleared() {
   }
 }
 
-// The files of what was cleared, but those that another server writes to: these are found again.
+// The files of what was cleared, but those that another tier writes to: of these segments only what
+// comes later is learned, for that tier may have been cleared too and remove them a little later.
 void DiskTier::State::RemoveCleared() {
   std::lock_guard looking(look_mutex);
   std::vector<int32_t> ids;
@@ -233,8 +243,12 @@ void DiskTier::State::RemoveCleared() {
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto& [stem, locked_here] = files_of[i];
-    locked_here ? RemoveFiles(stem) : void(RemoveUnlessWritten(stem));
+    if (locked_here) RemoveFiles(stem);
+    const bool removed = locked_here || RemoveUnlessWritten(stem);
     const auto lock = Lock();
+    TierSegment& segment = segments[ids[i]];
+    segment.gone = removed;
+    if (!removed) segment.index_bytes = std::max(segment.index_bytes, IndexBytes(stem));
     Leave(ids[i]);
   }
   const auto lock = Lock();

@@ -232,7 +232,7 @@ std::unique_lock<std::mutex> DiskTier::State::Lock() {
   return lock;
 }
 
-// Also removes the files of what was cleared; what another server writes to is found again.
+// Also removes the files of what was cleared.
 void DiskTier::State::WatchOthers() {
   const auto pause = std::chrono::microseconds(options.watch_us);
   std::unique_lock lock(watch_mutex);
