@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <future>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,10 @@ class ClearTest : public ::testing::Test {
       inbox_.Wait(1'000'000);
       for (Event& event : inbox_.Take()) {
         if (auto* moved = std::get_if<PagesMoved>(&event)) ended_.push_back(std::move(*moved));
+        const auto* known = std::get_if<PagesKnown>(&event);
+        if (known == nullptr) continue;
+        for (const KnownPart& part : known->dropped) known_.erase(part);  // as the scheduler does
+        for (const KnownPart& part : known->added) known_.insert(part);
       }
     }
     PagesMoved moved = std::move(ended_.front());
@@ -85,6 +90,7 @@ class ClearTest : public ::testing::Test {
   std::unique_ptr<HostPages> host_;
   Inbox inbox_;
   std::vector<PagesMoved> ended_;
+  std::set<KnownPart> known_;  // by what the tiers have told
   int64_t moves_ = 0;
 };
 
@@ -271,6 +277,31 @@ TEST_F(ClearTest, OfWhatAnotherTierWritesOnlyLaterPartsAreLearned) {
   EXPECT_EQ(files(), 0);
   EXPECT_FALSE(there(1));  // looks
   EXPECT_EQ(reader->stats().segments, 0);
+}
+
+// A look finds two segments: the clear comes when it has read one and waits for the other.
+TEST_F(ClearTest, WhatIsFoundAndClearedBeforeAnybodyHearsOfItIsNotKnown) {
+  DiskTierOptions plain = Options(), rare = Options();
+  plain.files = nullptr;
+  rare.watch_us = 60'000'000;
+  std::unique_ptr<DiskTier> tier = Open(rare);
+  for (const uint64_t key : {1, 2}) {
+    Start(*Open(plain), Direction::kOut, key);
+    EXPECT_EQ(Ended().error, "");
+  }
+  known_.clear();
+  files_.HoldReads(2);  // a header and its entries
+  Start(*tier, Direction::kIn, 3);
+  files_.AwaitHeld();
+  EXPECT_EQ(tier->stats().parts, 1);
+  tier->BeginClear();
+  EXPECT_EQ(tier->stats().parts, 0);
+  files_.Release();
+  EXPECT_NE(Ended().error, "");
+  tier->AwaitCleared();
+  Start(*tier, Direction::kIn, 3);
+  EXPECT_NE(Ended().error, "") << "and all is told";
+  EXPECT_EQ(known_.size(), 0u);
 }
 
 }  // namespace

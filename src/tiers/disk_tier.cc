@@ -251,9 +251,10 @@ void DiskTier::State::WatchOthers() {
   }
 }
 
-// The mutex is held.
+// The mutex is held. Who hears of both drops first: what was found and is gone again was not found.
 void DiskTier::State::Tell() {
   if (events == nullptr || (news.added.empty() && news.dropped.empty())) return;
+  std::erase_if(news.added, [&](const KnownPart& part) { return !parts.contains(part); });
   events->Post(std::exchange(news, {}));
 }
 

@@ -128,8 +128,8 @@ class Server {
     for (Event& event : inbox_.Take()) {
       if (auto* moved = std::get_if<PagesMoved>(&event)) moved_.push_back(std::move(*moved));
       if (auto* known = std::get_if<PagesKnown>(&event)) {
-        for (const KnownPart& part : known->added) known_.insert(part);
         for (const KnownPart& part : known->dropped) known_.erase(part);
+        for (const KnownPart& part : known->added) known_.insert(part);
       }
     }
   }

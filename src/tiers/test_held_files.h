@@ -12,14 +12,14 @@ namespace braid {
 
 class HeldFiles final : public FileLayer {
  public:
-  // Writes after so many more wait.
+  // Writes, or reads, after so many more wait.
   void Hold(int64_t after = 0) {
     std::lock_guard lock(mutex_);
     left_ = after;
   }
-  void HoldReads() {
+  void HoldReads(int64_t after = 0) {
     std::lock_guard lock(mutex_);
-    reads_left_ = 0;
+    reads_left_ = after;
   }
   void Release() {
     std::lock_guard lock(mutex_);
