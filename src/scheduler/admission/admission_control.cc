@@ -166,6 +166,7 @@ bool AdmissionControl::AdmitTo(Sequence& s, DpRankId r) {
   s.dp_rank = r;
   if (!TakeBlocks(s, rank, std::move(match))) {
     s.dp_rank = DpRankId();
+    gates_[r].refused = s.id;
     return false;
   }
   queue_.Admitted(s);
@@ -218,6 +219,13 @@ bool AdmissionControl::AdmitFirst() {
   blocked_ = std::all_of(ids.begin(), ids.end(), open) ? s.id : RequestId();
   blocked_at_ = CacheVersion();
   return false;
+}
+
+bool AdmissionControl::awaits_blocks(DpRankId rank) const {
+  const auto refused = [&](const Sequence* first) {
+    return first != nullptr && first->id == gates_[rank].refused;
+  };
+  return refused(queue_.First(DpRankId())) || refused(queue_.First(rank));
 }
 
 const std::vector<Sequence*>& AdmissionControl::Admit() {

@@ -24,6 +24,8 @@ class AdmissionControl {
   // Admits, in order, as many as there is room for. Each has a slot and blocks then, and stands
   // among the running ones of its rank. Valid until the next call.
   const std::vector<Sequence*>& Admit();
+  // Whether the first of those that wait for the rank found too few blocks there.
+  bool awaits_blocks(DpRankId rank) const;
   // Followers that wait for no more than `published` tokens of the leader can be admitted.
   void WakeFollowers(Sequence& leader, int32_t published);
   // The sequence gives its blocks back: its tenant is charged for what was computed on top of what
@@ -56,6 +58,7 @@ class AdmissionControl {
     bool closed = false;      // admits nobody in the plan being made
     RequestId blocked;        // the first of the rank's own queue was refused when its cache
     int64_t blocked_at = -1;  // was at this version
+    RequestId refused;        // the last that found too few blocks
   };
   struct Leader {
     Sequence* sequence = nullptr;

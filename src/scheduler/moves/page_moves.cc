@@ -109,9 +109,10 @@ void PageMoves::Forget() {
   }
 }
 
-void PageMoves::PlanWrites(DpRankId rank, std::vector<PageMove>& moves) {
+void PageMoves::PlanWrites(DpRankId rank, bool blocks_awaited, std::vector<PageMove>& moves) {
   Resting& resting = resting_[rank];
-  while (!resting.paths.empty() && resting.writes < writes_max_) {
+  const int32_t writes_max = blocks_awaited ? kWritesLeast : writes_max_;
+  while (!resting.paths.empty() && resting.writes < writes_max) {
     if (!PlanWrite(rank, resting.paths.front(), moves)) DropPath(rank);
   }
 }

@@ -33,8 +33,8 @@ class PageMoves {
   MoveId Begin(Sequence& s, std::vector<KnownPart> parts);
   // A path of the prefix cache that nobody may be using any more.
   void Rest(DpRankId rank, PrefixNodeId leaf);
-  // Moves of what rests, as many as may be under way.
-  void PlanWrites(DpRankId rank, std::vector<PageMove>& moves);
+  // Moves of what rests, as many as may be under way: few where a request waits for blocks.
+  void PlanWrites(DpRankId rank, bool blocks_awaited, std::vector<PageMove>& moves);
   // A move is over: the sequence whose it was, null for what rests. None: no such move.
   std::optional<Sequence*> End(const PagesMoved& event);
   // Nothing more of what rests is written.

@@ -135,6 +135,42 @@ TEST_F(PageMovesTest, AStepTakesAsMuchAsAStepMakes) {
   }
 }
 
+// What is written is pinned. A request that needs the room waits for what is under way, not for
+// all that rests.
+TEST_F(PageMovesTest, ARequestThatWaitsForBlocksHoldsWritesBack) {
+  constexpr int kPaths = 100;
+  SchedulerConfig config = Config();
+  config.step_tokens_max = 2048;
+  config.context_tokens_max = 64 * 300;
+  config.vocabulary = 20000;
+  config.cache.page_bytes = config.cache.groups[0].block_bytes = int64_t{9} << 20;
+  config.cache.pages = 251;
+  Use(config);
+  std::vector<PageMove> moves;
+  const auto step = [&] {
+    const Plan plan = Step();
+    moves.insert(moves.end(), plan.moves.begin(), plan.moves.end());
+  };
+  for (int i = 0; i < kPaths; ++i) {
+    Send(Make(65, 1, 10 + i));
+    for (int turn = 0; turn < 4; ++turn) step();
+  }
+  ASSERT_EQ(moves.size(), 32u);
+  Send(Make(64 * 200, 1, 3000));
+  step();
+  EXPECT_EQ(s_.stats().waiting, 1);
+  size_t ended = 0;
+  for (; ended < 32 && s_.stats().waiting > 0; ++ended) {  // one after the other
+    s_.Apply(EndOf(moves[ended]));
+    Take();
+    step();
+  }
+  EXPECT_EQ(s_.stats().waiting, 0) << ended << " of " << moves.size() << " moves have ended";
+  // Then writes go on.
+  for (int turn = 0; turn < 20; ++turn) step();
+  EXPECT_GT(moves.size(), 32u);
+}
+
 // The tier does not get on, and others need the room.
 TEST_F(PageMovesTest, WhatIsEvictedBeforeItIsWrittenIsCounted) {
   SchedulerConfig config = Config();

@@ -63,7 +63,8 @@ Plan StepPlanner::Next() {
     }
   }
   for (const DpRankId r : ranks_.ids()) {
-    moves_.PlanWrites(r, parts_[r].plan.moves);
+    const bool awaited = ranks_[r].starving.valid() || admission_.awaits_blocks(r);
+    moves_.PlanWrites(r, awaited, parts_[r].plan.moves);
     empty &= parts_[r].plan.empty();
   }
   return empty ? Plan() : Joined();
