@@ -28,6 +28,7 @@ static_assert(std::endian::native == std::endian::little, "segments are little-e
 
 constexpr std::string_view kMagic = "braidpg2";
 constexpr size_t kLinesBytesMax = 1 << 16;
+constexpr int kLinesAttempts = 10;  // of using them, while others remove the file
 constexpr size_t kDigits = 32;      // of a fingerprint
 constexpr size_t kNameDigits = 16;  // of them, in a file's name
 constexpr size_t kKeyDigits = 16;
@@ -65,10 +66,17 @@ std::string LinesPath(const std::string& directory, std::string_view name_digits
   return fmt::format("{}/{}.fingerprint", directory, name_digits);
 }
 
+// Whether the file that is open still has the path: others remove it, or put another one there.
+bool IsAt(int fd, const std::string& path) {
+  struct stat open, named;
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
 // A descriptor with the lock that servers have a share of; -1: they use the file, or it is gone.
 int OpenUnusedLines(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0 || ::flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  if (fd < 0 || (::flock(fd, LOCK_EX | LOCK_NB) == 0 && IsAt(fd, path))) return fd;
   ::close(fd);
   return -1;
 }
@@ -285,16 +293,22 @@ Result<SegmentFiles> CreateSegment(FileLayer& files, const std::string& stem,
 
 Result<int> UseLines(const std::string& directory, const TierFingerprint& fingerprint) {
   const std::string path = LinesPath(directory, fingerprint.digits.substr(0, kNameDigits));
-  const Result<std::string> present = ReadFile(path, kLinesBytesMax);
-  if (!present || *present != fingerprint.lines) {
-    RETURN_IF_ERROR(WriteFile(path, fingerprint.lines));
-    ::chmod(path.c_str(), S_IRUSR | S_IWUSR);
+  for (int attempt = 0; attempt < kLinesAttempts; ++attempt) {
+    const Result<std::string> present = ReadFile(path, kLinesBytesMax);
+    if (!present || *present != fingerprint.lines) {
+      RETURN_IF_ERROR(WriteFile(path, fingerprint.lines));
+      ::chmod(path.c_str(), S_IRUSR | S_IWUSR);
+    }
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) continue;
+    if (fd < 0) return Failed("the lines of a fingerprint", errno);
+    // `braid cache` holds all of the lock for a moment, and may remove the file then.
+    while (::flock(fd, LOCK_SH) != 0 && errno == EINTR) continue;
+    ::futimens(fd, nullptr);
+    if (IsAt(fd, path)) return fd;
+    ::close(fd);
   }
-  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return Failed("the lines of a fingerprint", errno);
-  ::futimens(fd, nullptr);
-  ::flock(fd, LOCK_SH | LOCK_NB);
-  return fd;
+  return Failed("the lines of a fingerprint", ENOENT);
 }
 
 Result<std::vector<LinesFile>> ListLines(const std::string& directory) {

@@ -8,8 +8,10 @@
 
 #include <chrono>
 #include <filesystem>
+#include <future>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "tiers/test_disk_tier.h"
 #include "tiers/test_held_files.h"
@@ -170,6 +172,28 @@ TEST_F(SegmentFilesTest, AWriteThatFailsGivesItsRoomBack) {
   EXPECT_TRUE(server.Store(2, 4).error.empty());
   EXPECT_THAT(server.Restored(0, 2), ElementsAre(0, 1, 1001));
   EXPECT_THAT(server.Restored(2, 4), ElementsAre(2, 3, 1003));
+}
+
+// `braid cache` looks whether a server uses the lines, and removes them or does not.
+TEST_F(SegmentFilesTest, AServerHasItsShareOfTheLinesAlsoWhileOthersLookAtThem) {
+  const TierFingerprint fingerprint = Options().fingerprint;
+  std::filesystem::create_directories(directory_);
+  ::close(*UseLines(directory_, fingerprint));
+  for (const bool removes : {false, true}) {
+    const std::string path = FilesWith(".fingerprint").at(0);
+    const int other = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    ASSERT_EQ(::flock(other, LOCK_EX), 0);
+    auto used = std::async(std::launch::async, [&] { return *UseLines(directory_, fingerprint); });
+    used.wait_for(std::chrono::milliseconds(200));
+    if (removes) ::unlink(path.c_str());
+    ::close(other);
+    const int fd = used.get();
+    const std::vector<LinesFile> all = *ListLines(directory_);
+    ASSERT_EQ(all.size(), 1u);
+    EXPECT_TRUE(all[0].used);
+    EXPECT_EQ(ReadLines(directory_, all[0].name_digits), fingerprint.lines);
+    ::close(fd);
+  }
 }
 
 }  // namespace
