@@ -59,7 +59,7 @@ class DiskTier final : public Mover {
   void Start(const PageMove& move, EventSink& events) override;
   void Drain() override;
   // Removes all of this fingerprint but what other servers are writing. Of moves that have begun,
-  // nothing will be there either: what they were to write is lost. Engine thread; it waits for no
+  // nothing will be there either: what they were to write is lost. Any thread; it waits for no
   // disk: a thread of the tier removes the files.
   void BeginClear();
   // Returns when the files of what was cleared are removed. Not the engine thread.
