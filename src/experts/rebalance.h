@@ -2,13 +2,9 @@
 // is received into buffers and verified while steps go on with the old placement; when every rank
 // has voted that it is ready, all swap between the same two steps. Otherwise all drop the buffers
 // and the old placement stays. Live slots are written by a swap only.
-//
-// Every rank makes the same calls of Begin and Apply in the same order, Apply once a step with the
-// same votes everywhere (they travel with the step's exchange), so no rank swaps alone. Several
-// groups of ranks may hold all experts each: their ranks' votes count as well, so the placement is
-// the same in all groups. NextStep
-// gives what travels next, at a pace that may differ between ranks. Moving bytes is the caller's:
-// it tells what was done and what arrived. One thread at a time.
+// Every rank calls Begin and Apply in the same order, Apply once a step with the same votes, those
+// of all groups, so no rank swaps alone. NextStep gives what travels next, at a pace that may
+// differ between ranks; the caller moves bytes and tells what arrived. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -109,4 +109,5 @@ std::vector<Subject> HeadedRanks() {
   });
   return subjects;
 }
+
 }  // namespace braid
