@@ -105,6 +105,13 @@ struct Rank {
     }
     return mover->vote() == vote;
   }
+  // The mover's thread has ended a step.
+  bool AwaitStep() const {
+    for (int i = 0; i < 20'000 && mover->progress().cpu_ns == 0; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return mover->progress().cpu_ns > 0;
+  }
 
   PlayedGroup group;
   ExpertSlots slots;
@@ -183,7 +190,7 @@ TEST(ExpertMover, ZerosAreNoFailure) {
   rank.mover->Step();
   ASSERT_TRUE(rank.group.AwaitCalls(1));
   rank.mover->Step();
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it has looked at them
+  ASSERT_TRUE(rank.AwaitStep()) << "it has looked at them then";
   EXPECT_EQ(rank.mover->vote(), MoveVote::kBusy);
 }
 
