@@ -28,7 +28,7 @@ struct TierCounts {
   // Of files, as all ranks wrote and read them, and read from memory.
   int64_t bytes_written = 0, bytes_read = 0, bytes_in_memory = 0;
   int64_t failed_out = 0, failed_in = 0;
-  int64_t paths_given_up = 0;  // made way before all of them was written
+  int64_t unwritten = 0;  // paths not written in full: evicted first, or too many waited
   // Of requests, for what came: how often, and how long together; from memory alone, and else.
   int64_t waits_in_memory = 0, wait_in_memory_us = 0, waits = 0, wait_us = 0;
 };

@@ -225,7 +225,7 @@ void ServerMetrics::AddTier() {
            counter("braid:tier_waits_total", kWaits),
            counter("braid:tier_wait_seconds_total", kWait),
            counter("braid:tier_unwritten_total",
-                   "Prefixes of which something was evicted before a tier had taken it.")};
+                   "Prefixes not written to a tier in full: evicted first, or too many waited.")};
   host_ = {counter("braid:tier_hits_total", kHits, "host"),
            counter("braid:tier_read_bytes_total", kRead, "host"),
            counter("braid:tier_waits_total", kWaits, "host"),
@@ -243,7 +243,7 @@ void ServerMetrics::ShowTier(const SchedulerStats& scheduler) {
   AdvanceTo(*tier_[3], static_cast<double>(tier.failed_in + tier.failed_out));
   AdvanceTo(*tier_[4], static_cast<double>(tier.waits));
   AdvanceTo(*tier_[5], static_cast<double>(tier.wait_us) / 1e6);
-  AdvanceTo(*tier_[6], static_cast<double>(tier.paths_given_up));
+  AdvanceTo(*tier_[6], static_cast<double>(tier.unwritten));
   AdvanceTo(*host_[2], static_cast<double>(tier.waits_in_memory));
   AdvanceTo(*host_[3], static_cast<double>(tier.wait_in_memory_us) / 1e6);
 }

@@ -36,7 +36,7 @@ std::string ValueOf(const std::string& text, const std::string& name,
 TEST(ServerMetrics, PrefixesThatATierMissedAreCounted) {
   ServerMetrics metrics(Shown());
   DriverStats stats;
-  stats.scheduler.tier = {.paths_given_up = 4};
+  stats.scheduler.tier = {.unwritten = 4};
   EXPECT_EQ(ValueOf(metrics.Text({.driver = stats}), "braid:tier_unwritten_total"), "4");
 }
 

@@ -83,7 +83,8 @@ void PageMoves::FindPath(const PrefixIndex& index, PrefixNodeId leaf) {
   }
 }
 
-// The first path, and counts it if an eviction came before the end of what was to be written.
+// The first path, and counts it if an eviction came before the end of what was to be written, or
+// if too many wait.
 void PageMoves::DropPath(DpRankId rank) {
   PrefixCache& cache = ranks_[rank].cache;
   const PrefixIndex& index = cache.index();
@@ -97,7 +98,7 @@ void PageMoves::DropPath(DpRankId rank) {
     owed |= has_state_ && std::cmp_equal(index.depth(node), path.end) &&
             !Known({index.page(node), GroupKind::kState});
   }
-  counts_.paths_given_up += owed;
+  counts_.unwritten += owed;
   cache.Unrefer(path.leaf);
 }
 

@@ -130,7 +130,7 @@ TEST_F(PageMovesTest, AStepTakesAsMuchAsAStepMakes) {
       EXPECT_LE(parts, size_t{34}) << "what is written is pinned";
       for (const PageMove& move : moves) s_.Apply(EndOf(move));
       Run(EndOf);
-      EXPECT_EQ(s_.stats().tier.paths_given_up, 0);
+      EXPECT_EQ(s_.stats().tier.unwritten, 0);
     }
   }
 }
@@ -181,14 +181,14 @@ TEST_F(PageMovesTest, WhatIsEvictedBeforeItIsWrittenIsCounted) {
   ASSERT_LT(parts, size_t{kBlocks});
   Send(Make(64 * 20 + 1, 1, 3000));
   for (int turn = 0; turn < 100; ++turn) Step();
-  EXPECT_EQ(s_.stats().tier.paths_given_up, 0) << "what is left may still be written";
+  EXPECT_EQ(s_.stats().tier.unwritten, 0) << "what is left may still be written";
   for (const PageMove& move : moves) s_.Apply(EndOf(move));
   Run(EndOf);
-  EXPECT_EQ(s_.stats().tier.paths_given_up, 1);
+  EXPECT_EQ(s_.stats().tier.unwritten, 1);
   // What the tier has already is not missed.
   Send(Make(64 * 20 + 1, 1, 3000));
   Run(EndOf);
-  EXPECT_EQ(s_.stats().tier.paths_given_up, 1);
+  EXPECT_EQ(s_.stats().tier.unwritten, 1);
 }
 
 // More paths than may wait: the oldest goes.
@@ -201,7 +201,7 @@ TEST_F(PageMovesTest, PathsThatWaitTooLongAreCounted) {
     Send(Make(65, 1, 10 + i));
     for (int turn = 0; turn < 4; ++turn) Step();
   }
-  const int64_t given_up = s_.stats().tier.paths_given_up;
+  const int64_t given_up = s_.stats().tier.unwritten;
   EXPECT_GT(given_up, 50);
   EXPECT_LT(given_up, 100);
 }
