@@ -59,6 +59,26 @@ def test_latencies_and_the_cache_are_shown(ready_page, base_url):
     expect(live).to_contain_text(re.compile(r"of [\d,]+ prompt tokens came from the cache"))
 
 
+@pytest.mark.parametrize("tier, where", [("disk", "on disk"),
+                                         ("host", "in memory beside the cache")])
+def test_conversations_below_the_cache_are_where_the_metrics_say(open_page, tier, where):
+    def with_parts(route):
+        text = route.fetch().text()
+        text = re.sub(r'^(braid:tier_parts{.*tier=)"disk"(.*) 0$', rf'\1"{tier}"\2 12', text,
+                      flags=re.M)
+        text = re.sub(r"^(braid:tier_unwritten_total{.*) 0$", r"\1 3", text, flags=re.M)
+        route.fulfill(body=text, content_type="text/plain")
+
+    page = open_page(before=lambda page: page.route("**/metrics", with_parts))
+    open_tab(page, "live")
+    card = page.get_by_test_id("tiers")
+    expect(card).to_contain_text(f"Conversations {where}")
+    expect(card).to_contain_text(re.compile(f"Parts of pages {where} ?12"))
+    expect(card).to_contain_text(re.compile("evicted before they were written ?3"))
+    if tier == "host":
+        expect(card).not_to_contain_text("Written")
+
+
 def pixel(page, at):
     """The transparency of a pixel of the heat map."""
     return page.get_by_test_id("expert-heat").evaluate(

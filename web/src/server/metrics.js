@@ -9,11 +9,11 @@ const kNames = {
   looked_up: "braid:prefix_cache_queries_total",
   reused: "braid:prefix_cache_hits_total",
   expert_balance: "braid:expert_balance",
-  tier_parts: "braid:tier_parts",
   tier_hits: "braid:tier_hits_total",
   tier_read: "braid:tier_read_bytes_total",
   tier_written: "braid:tier_written_bytes_total",
   tier_failures: "braid:tier_failures_total",
+  tier_unwritten: "braid:tier_unwritten_total",
 };
 
 const kHistograms = {
@@ -79,6 +79,7 @@ export function parseMetrics(text) {
   values.finished = byLabel(samples, "braid:request_success_total", "finished_reason");
   values.reuse_stops = byLabel(samples, "braid:prefix_reuse_stops_total", "reason");
   values.lost_tokens = byLabel(samples, "braid:prefix_reuse_lost_tokens_total", "reason");
+  values.tier_parts = byLabel(samples, "braid:tier_parts", "tier");
   values.tier_waits = byLabel(samples, "braid:tier_waits_total", "tier");
   values.tier_wait = byLabel(samples, "braid:tier_wait_seconds_total", "tier");
   values.blocks = samples

@@ -172,18 +172,28 @@ function Cache({ metrics }) {
   );
 }
 
-// Of the tier below memory. A server without --cache-dir reports zeros.
-function Disk({ metrics }) {
-  const { tier_parts: parts = 0, tier_written: written = 0, tier_read: read = 0 } = metrics;
-  if (parts + written + read === 0) return null;
+// Of the tiers below the cache: a disk, memory beside the cache, or both. A server without tiers
+// reports zeros.
+function Tiers({ metrics }) {
+  const { tier_parts: parts = {}, tier_written: written = 0, tier_read: read = 0 } = metrics;
+  const known = (parts.disk ?? 0) + (parts.host ?? 0);
+  if (known + written + read === 0) return null;
+  const disk = parts.disk !== undefined;
+  const where = disk ? "on disk" : "in memory beside the cache";
   const generated = metrics.generated ?? 0;
   const rows = [
-    ["Parts of pages on disk", count(parts)],
+    [`Parts of pages ${where}`, count(known)],
     ["Prompt tokens restored", count(metrics.tier_hits ?? 0)],
     ["Read", bytes(read)],
-    ["Written", bytes(written)],
-    ["Written for each generated token", generated > 0 ? bytes(written / generated) : "–"],
   ];
+  if (disk) {
+    rows.push(["Written", bytes(written)]);
+    const each = generated > 0 ? bytes(written / generated) : "–";
+    rows.push(["Written for each generated token", each]);
+  }
+  if (metrics.tier_unwritten > 0) {
+    rows.push(["Prefixes evicted before they were written", count(metrics.tier_unwritten)]);
+  }
   for (const [tier, name] of [["disk", "the disk"], ["host", "memory beside the cache"]]) {
     const waits = metrics.tier_waits?.[tier] ?? 0;
     if (waits === 0) continue;
@@ -192,8 +202,8 @@ function Disk({ metrics }) {
   }
   if (metrics.tier_failures > 0) rows.push(["Parts that failed", count(metrics.tier_failures)]);
   return (
-    <section class="card" aria-label="Conversations on disk" data-testid="disk">
-      <h2>Conversations on disk</h2>
+    <section class="card" aria-label={`Conversations ${where}`} data-testid="tiers">
+      <h2>Conversations {where}</h2>
       <Rows rows={rows} />
     </section>
   );
@@ -236,7 +246,7 @@ export function Live({ server }) {
       <Running ready={server.phase === "ready"} />
       <Latencies times={server.metrics.times} />
       <Cache metrics={server.metrics} />
-      <Disk metrics={server.metrics} />
+      <Tiers metrics={server.metrics} />
       <Reuse metrics={server.metrics} />
       <Ends metrics={server.metrics} />
       <Experts shown={server.metrics.expert_balance !== undefined} />
