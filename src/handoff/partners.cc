@@ -120,15 +120,15 @@ void Partners::State::Compute(RoomKey key, const Ask& ask, PrefillRooms::Effects
     const std::string& tenant = asked->tenant;
     const std::string whose =
         tenant.empty() ? fmt::format("session {}", key.session.value) : "tenant " + tenant;
-    auto place = options.grammars->Enter(whose, asked->grammar, [this, key] {
+    auto ticket = options.grammars->Enter(whose, asked->grammar, [this, key] {
       Command([this, key] {
         PrefillRooms::Effects more;
         Proceed(key, more);
         Apply(more);
       });
     });
-    if (!place) return Refuse(key, OfRequest(place.error()), effects);
-    job->grammar = *std::move(place);
+    if (!ticket) return Refuse(key, OfRequest(ticket.error()), effects);
+    job->grammar = *std::move(ticket);
   }
   job->asked = *std::move(asked);
   jobs[key] = std::move(job);

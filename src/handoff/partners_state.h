@@ -86,7 +86,7 @@ struct Partners::State final : Transport::Owner {
     TokenLogprob logprob;
     // The partners' thread.
     std::optional<Request> asked;                 // which the driver does not know yet
-    std::unique_ptr<GrammarGate::Place> grammar;  // null: it has none
+    std::unique_ptr<GrammarGate::Ticket> grammar;  // null: it has none
     std::set<PartKey> sent;
     std::deque<std::pair<PartKey, Page>> rest;  // of the pages that were handed over
     MoveId move;

@@ -104,14 +104,14 @@ class PlayedTransport final : public Transport {
 // What waits to be compiled, until the test has an answer.
 class PlayedGate final : public GrammarGate {
  public:
-  Result<std::unique_ptr<Place>> Enter(const std::string& key, const std::string& grammar,
-                                       std::function<void()> wake) override {
+  Result<std::unique_ptr<Ticket>> Enter(const std::string& key, const std::string& grammar,
+                                        std::function<void()> wake) override {
     std::lock_guard lock(mutex_);
     if (grammar == "too many") return Error{ErrorCode::kUnavailable, "no place is left"};
     if (grammar == "too many of one")
       return Error{ErrorCode::kExhausted, "no place is left for one"};
     entries_.push_back({.key = key, .wake = std::move(wake)});
-    return std::unique_ptr<Place>(std::make_unique<PlayedPlace>(*this, entries_.size() - 1));
+    return std::unique_ptr<Ticket>(std::make_unique<PlayedTicket>(*this, entries_.size() - 1));
   }
   void Answer(size_t i, const Status& status) {
     std::unique_lock lock(mutex_);
@@ -138,10 +138,10 @@ class PlayedGate final : public GrammarGate {
     std::optional<Status> outcome = {};
     bool left = false;
   };
-  class PlayedPlace final : public Place {
+  class PlayedTicket final : public Ticket {
    public:
-    PlayedPlace(PlayedGate& gate, size_t i) : gate_(gate), i_(i) {}
-    ~PlayedPlace() override {
+    PlayedTicket(PlayedGate& gate, size_t i) : gate_(gate), i_(i) {}
+    ~PlayedTicket() override {
       std::lock_guard lock(gate_.mutex_);
       gate_.entries_[i_].left = true;
     }

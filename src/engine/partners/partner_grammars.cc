@@ -1,4 +1,4 @@
-// A place is a ticket of the queue, then a hold on the compiled grammar.
+// A ticket is one of the queue, then a hold on the compiled grammar.
 #include "engine/partners/partner_grammars.h"
 
 #include <optional>
@@ -9,9 +9,9 @@ namespace {
 
 constexpr int64_t kStreams = 1;  // of a prompt
 
-class GrammarPlace final : public handoff::GrammarGate::Place {
+class GrammarTicket final : public handoff::GrammarGate::Ticket {
  public:
-  GrammarPlace(GrammarLibrary& library, std::string grammar)
+  GrammarTicket(GrammarLibrary& library, std::string grammar)
       : library_(library), grammar_(std::move(grammar)) {}
 
   void Await(CompileQueue::Ticket ticket) { ticket_.emplace(std::move(ticket)); }
@@ -44,16 +44,16 @@ class GrammarPlace final : public handoff::GrammarGate::Place {
 
 }  // namespace
 
-Result<std::unique_ptr<handoff::GrammarGate::Place>> PartnerGrammars::Enter(
+Result<std::unique_ptr<handoff::GrammarGate::Ticket>> PartnerGrammars::Enter(
     const std::string& key, const std::string& grammar, std::function<void()> wake) {
-  auto place = std::make_unique<GrammarPlace>(library_, grammar);
+  auto out = std::make_unique<GrammarTicket>(library_, grammar);
   if (const std::optional<Status> known = library_.Known(grammar)) {
-    place->Settle(*known);
+    out->Settle(*known);
   } else {
-    ASSIGN_OR_RETURN(CompileQueue::Ticket ticket, queue_.Enter(key, grammar, std::move(wake)));
-    place->Await(std::move(ticket));
+    ASSIGN_OR_RETURN(CompileQueue::Ticket queued, queue_.Enter(key, grammar, std::move(wake)));
+    out->Await(std::move(queued));
   }
-  return std::unique_ptr<Place>(std::move(place));
+  return std::unique_ptr<Ticket>(std::move(out));
 }
 
 std::unique_ptr<PartnerGrammars> GrammarsFor(handoff::PartnerOptions& partners,

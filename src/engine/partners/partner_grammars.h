@@ -19,7 +19,7 @@ class PartnerGrammars final : public handoff::GrammarGate {
   explicit PartnerGrammars(GrammarLibrary& library, CompileQueue::Limits limits = {})
       : library_(library), queue_(library, limits) {}
 
-  Result<std::unique_ptr<Place>> Enter(const std::string& key, const std::string& grammar,
+  Result<std::unique_ptr<Ticket>> Enter(const std::string& key, const std::string& grammar,
                                        std::function<void()> wake) override;
 
  private:

@@ -16,18 +16,18 @@ class GrammarGate {
   virtual ~GrammarGate() = default;
 
   // Destroying it cancels the compilation, or lets the compiled grammar be evicted.
-  class Place {
+  class Ticket {
    public:
-    virtual ~Place() = default;
-    // Whether the grammar can be used, and then it is kept while the place lives; nullopt: it is
+    virtual ~Ticket() = default;
+    // Whether the grammar can be used, and then it is kept while the ticket lives; nullopt: it is
     // not compiled yet.
     virtual std::optional<Status> Outcome() = 0;
   };
-  // Does not wait. Those of one `key` share a part of the places and of the time. `wake` is called
-  // on another thread when the outcome is known, unless the place is destroyed by then. An error:
-  // there is no place.
-  virtual Result<std::unique_ptr<Place>> Enter(const std::string& key, const std::string& grammar,
-                                               std::function<void()> wake) = 0;
+  // Does not wait. Those of one `key` share a part of the queue and of the time. `wake` is called
+  // on another thread when the outcome is known, unless the ticket is destroyed by then. An error:
+  // there is no room.
+  virtual Result<std::unique_ptr<Ticket>> Enter(const std::string& key, const std::string& grammar,
+                                                std::function<void()> wake) = 0;
 };
 
 }  // namespace braid::handoff
