@@ -109,9 +109,9 @@ Status SimulateClusterCommand::ReadFlags() {
     return Error{ErrorCode::kInvalid, "--experts-placed goes with --expert-loads FILE",
                  "--experts-placed"};
   }
-  cluster_.route = route_ == "prefix"        ? ClusterRoute::kPrefix
-                   : route_ == "round-robin" ? ClusterRoute::kRoundRobin
-                                             : ClusterRoute::kLeastLoaded;
+  cluster_.route = route_ == "prefix"        ? Policy::kPrefix
+                   : route_ == "round-robin" ? Policy::kRoundRobin
+                                             : Policy::kLeastLoad;
   if (cluster_.prefill_engines >= cluster_.engines) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("--prefill-engines {}: must be fewer than --engines {}, for some have "

@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 #include "base/rng.h"
+#include "cluster/cluster_state.h"
 #include "cluster/step_times.h"
-#include "scheduler/scheduler.h"
 
 namespace braid {
 namespace {
@@ -21,44 +21,6 @@ constexpr double kNanosecond = 1e-9;
 constexpr size_t kMoments = 200;
 constexpr int64_t kScaleNs = 10'000'000'000;
 constexpr int32_t kRestartsMax = 1000;  // of a request
-
-struct Happening {
-  enum Kind : uint8_t { kArrival, kStepEnd, kTransferEnd, kFailure, kRepair, kScale };
-  int64_t at_ns = 0;
-  int64_t number = 0;  // of equals the one that was added first
-  Kind kind = kArrival;
-  int32_t which = 0;  // request or engine
-  // Of the engine, or which attempt of the request: what a dead one had planned does not happen.
-  int64_t life = 0;
-  bool operator>(const Happening& o) const {
-    return std::pair(at_ns, number) > std::pair(o.at_ns, o.number);
-  }
-};
-
-struct Live {
-  int32_t engine = -1;
-  int32_t prefill =
-      -1;  // the engine that computes the prompt for it; -1: the same, or none any more
-  bool prefill_lost = false;
-  int64_t attempt = 0;
-  std::optional<MoveId> sends, receives;  // moves that have begun on either side
-  int64_t move_bytes = 0;                 // of each device
-  int64_t arrived_ns = 0, last_ns = -1;
-  int32_t output = 0;    // tokens
-  int32_t restarts = 0;  // after failures
-};
-
-struct Engine {
-  std::optional<Scheduler> scheduler;  // none: it has failed, starts or is off
-  bool off = false, leaving = false;   // by autoscaling
-  int64_t on_ns = 0, paid_ns = 0;      // since when it runs or starts; of earlier times
-  Plan plan;                           // in flight
-  bool running = false;
-  int64_t life = 0, busy_ns = 0, step_ns = 0, ends_ns = 0;  // the last two: of the step in flight
-  size_t window = 0;                                        // of ClusterOptions::balances
-  int64_t window_steps = 0;                                 // of the window, so far
-  std::vector<int32_t> requests;                            // that it has
-};
 
 class Cluster {
  public:
@@ -72,7 +34,13 @@ class Cluster {
         live_(requests.size()),
         followers_(requests.size(), -1),
         engines_(static_cast<size_t>(options.engines)),
-        rng_(options.seed) {}
+        placer_(options.route),
+        rng_(options.seed) {
+    const int64_t blocks = SequenceTokensMax(config.cache) / kBlockTokens * config.dp_ranks;
+    for (int32_t e = options.prefill_engines; e < options.engines; ++e) {
+      placer_.AddEngine(e, std::max<int64_t>(1, blocks));
+    }
+  }
 
   Result<ClusterReport> Run();
 
@@ -80,9 +48,15 @@ class Cluster {
   void Add(int64_t at_ns, Happening::Kind kind, int32_t which, int64_t life = 0) {
     queue_.push({at_ns, number_++, kind, which, life});
   }
-  Status Start(Engine& engine);
+  Status Start(ClusterEngine& engine);
   void Arrive(int32_t request);
-  int32_t Route(const ClusterRequest& request, size_t first, size_t count);
+  bool Takes(const ClusterEngine& engine) const { return engine.scheduler && !engine.leaving; }
+  // To the engine that answers, and to the one that computes the prompt for it; -1: none is up.
+  int32_t Place(int32_t request);
+  int32_t PlacePrompt() const;
+  void ForgetCache(const ClusterEngine& engine);
+  // Its prompt is computed, or will not be.
+  void EndBacklog(int32_t request);
   void Submit(int32_t request);
   void SubmitTo(int32_t engine, int32_t request, RequestRole role);
   // Tells an engine something, takes what it answers, and lets it work if it was idle.
@@ -94,7 +68,7 @@ class Cluster {
   void TakeOutput(int32_t engine, const Output& output);
   void End(int32_t request);
   // What is left of the step in flight is not computed.
-  void Cut(Engine& engine);
+  void Cut(ClusterEngine& engine);
   Status Fail(int32_t engine);
   // The engine has failed: of one of its requests. An error if that happened too often.
   Status Lose(int32_t engine, int32_t request);
@@ -106,8 +80,8 @@ class Cluster {
   int64_t count() const { return static_cast<int64_t>(requests_.size()); }
   void ScheduleFailure(int32_t engine);
   void Scale();
-  void SwitchOff(Engine& engine);
-  void NextBalance(Engine& engine);
+  void SwitchOff(ClusterEngine& engine);
+  void NextBalance(ClusterEngine& engine);
   double StepSeconds(int32_t which);
   double BusyNeighbours(int32_t which) const;
   ClusterMoment& Now();
@@ -119,18 +93,18 @@ class Cluster {
   const std::vector<ClusterRequest>& requests_;
   std::vector<Live> live_;
   std::vector<int32_t> followers_;  // the next turn of each request
-  std::vector<Engine> engines_;
+  std::vector<ClusterEngine> engines_;
+  Placer placer_;
   std::vector<int32_t> homeless_;  // requests that came while no engine was up
   Rng rng_;
   std::priority_queue<Happening, std::vector<Happening>, std::greater<>> queue_;
   int64_t number_ = 0, now_ns_ = 0, open_ = 0;
   double balance_sum_ = 0;
   int64_t balanced_steps_ = 0;
-  size_t turns_[2] = {};  // of round robin, of each kind of engines
   ClusterReport report_;
 };
 
-Status Cluster::Start(Engine& engine) {
+Status Cluster::Start(ClusterEngine& engine) {
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(config_));
   engine.scheduler.emplace(std::move(scheduler));
   return {};
@@ -141,7 +115,7 @@ ClusterMoment& Cluster::Now() {
   const auto index = static_cast<size_t>(at);
   if (index >= report_.moments.size()) {
     ClusterMoment moment;
-    for (const Engine& engine : engines_) {
+    for (const ClusterEngine& engine : engines_) {
       if (!engine.scheduler) continue;
       const SchedulerStats stats = engine.scheduler->stats();
       moment.running += stats.running;
@@ -167,7 +141,7 @@ Result<ClusterReport> Cluster::Run() {
   report_.requests = open_ = static_cast<int64_t>(requests_.size());
   const bool scales = options_.scale_requests > 0;
   for (int32_t e = 0; e < options_.engines; ++e) {
-    Engine& engine = engines_[static_cast<size_t>(e)];
+    ClusterEngine& engine = engines_[static_cast<size_t>(e)];
     engine.off = scales && e >= options_.engines_min;
     if (engine.off) continue;
     RETURN_IF_ERROR(Start(engine));
@@ -207,7 +181,7 @@ Result<ClusterReport> Cluster::Run() {
   report_.seconds = static_cast<double>(now_ns_) * kNanosecond;
   const auto prefill = static_cast<size_t>(options_.prefill_engines);
   for (size_t e = 0; e < engines_.size(); ++e) {
-    Engine& engine = engines_[e];
+    ClusterEngine& engine = engines_[e];
     if (!engine.off) SwitchOff(engine);
     const double busy = static_cast<double>(engine.busy_ns) * kNanosecond;
     report_.engine_seconds += static_cast<double>(engine.paid_ns) * kNanosecond;
@@ -228,8 +202,15 @@ void Cluster::ScheduleFailure(int32_t engine) {
       engines_[static_cast<size_t>(engine)].life);
 }
 
-void Cluster::SwitchOff(Engine& engine) {
+// The router hears that the engine begins anew.
+void Cluster::ForgetCache(const ClusterEngine& engine) {
+  const auto which = static_cast<int32_t>(&engine - engines_.data());
+  if (which >= options_.prefill_engines) placer_.Forget(which);
+}
+
+void Cluster::SwitchOff(ClusterEngine& engine) {
   Cut(engine);
+  ForgetCache(engine);
   engine.off = true;
   engine.leaving = false;
   ++engine.life;
@@ -241,7 +222,7 @@ void Cluster::SwitchOff(Engine& engine) {
 // there are as many as the requests want; of the others, those that run leave.
 void Cluster::Scale() {
   double requests = static_cast<double>(homeless_.size());
-  for (Engine& engine : engines_) {
+  for (ClusterEngine& engine : engines_) {
     requests += static_cast<double>(engine.requests.size());
     if (engine.leaving && engine.scheduler && engine.requests.empty() && !engine.running) {
       SwitchOff(engine);
@@ -250,7 +231,7 @@ void Cluster::Scale() {
   const double wanted = std::clamp<double>(std::ceil(requests / options_.scale_requests),
                                            options_.engines_min, options_.engines);
   for (int32_t e = 0; e < options_.engines; ++e) {
-    Engine& engine = engines_[static_cast<size_t>(e)];
+    ClusterEngine& engine = engines_[static_cast<size_t>(e)];
     if (e >= static_cast<int32_t>(wanted)) {
       engine.leaving = !engine.off;
       continue;
@@ -264,17 +245,18 @@ void Cluster::Scale() {
   }
 }
 
-void Cluster::Cut(Engine& engine) {
+void Cluster::Cut(ClusterEngine& engine) {
   if (engine.running) engine.busy_ns -= engine.ends_ns - now_ns_;
   engine.running = false;
 }
 
 Status Cluster::Fail(int32_t which) {
-  Engine& engine = engines_[static_cast<size_t>(which)];
+  ClusterEngine& engine = engines_[static_cast<size_t>(which)];
   ++report_.failures;
   ++engine.life;
   engine.scheduler.reset();
   Cut(engine);
+  ForgetCache(engine);
   Add(now_ns_ + static_cast<int64_t>(options_.repair_seconds * 1e9), Happening::kRepair, which);
   for (const int32_t request : std::exchange(engine.requests, {})) {
     RETURN_IF_ERROR(Lose(which, request));
@@ -290,6 +272,7 @@ Status Cluster::Lose(int32_t engine, int32_t request) {
     if (live.receives) Add(now_ns_, Happening::kTransferEnd, request, live.attempt);
     return {};
   }
+  EndBacklog(request);
   if (live.prefill >= 0) {
     const int32_t sender = std::exchange(live.prefill, -1);
     std::erase(engines_[static_cast<size_t>(sender)].requests, request);
@@ -316,37 +299,51 @@ void Cluster::Arrive(int32_t request) {
   Submit(request);
 }
 
-// Of `count` engines from `first` on one that is up, or -1.
-int32_t Cluster::Route(const ClusterRequest& request, size_t first, size_t count) {
-  size_t from = 0;
-  if (options_.route == ClusterRoute::kRoundRobin) from = turns_[first > 0]++ % count;
-  if (options_.route == ClusterRoute::kPrefix) {
-    // What a conversation begins with: two segments, an introduction and its own first words.
-    uint64_t key = 0;
-    for (size_t i = 0; i < std::min<size_t>(2, request.prompt.size()); ++i) {
-      key = MixBits(key + request.prompt[i].key);
-    }
-    from = key % count;
+int32_t Cluster::Place(int32_t number) {
+  PromptKeys keys{.generates = true};
+  const ClusterRequest& request = requests_[static_cast<size_t>(number)];
+  if (options_.route == Policy::kPrefix) {
+    SetTokens(PromptTokens(request, config_.vocabulary), {}, &keys);
+  } else {
+    keys.tokens = request.prompt_tokens();
   }
+  std::vector<EngineLoad> loads;
+  for (int32_t e = options_.prefill_engines; e < options_.engines; ++e) {
+    const ClusterEngine& engine = engines_[static_cast<size_t>(e)];
+    if (!Takes(engine)) continue;
+    loads.push_back(
+        {.engine = e, .requests = std::ssize(engine.requests), .backlog_tokens = engine.backlog});
+  }
+  const Placer::Choice choice = placer_.Choose(keys, loads);
+  if (choice.engine < 0) return -1;
+  placer_.Sent(keys, choice);
+  live_[static_cast<size_t>(number)].backlog = choice.computed_tokens;
+  engines_[static_cast<size_t>(choice.engine)].backlog += choice.computed_tokens;
+  return choice.engine;
+}
+
+int32_t Cluster::PlacePrompt() const {
   int32_t best = -1;
-  for (size_t i = 0; i < count; ++i) {
-    const size_t at = first + (from + i) % count;
-    if (!engines_[at].scheduler || engines_[at].leaving) continue;
-    if (options_.route != ClusterRoute::kLeastLoaded) return static_cast<int32_t>(at);
-    if (best < 0 ||
-        engines_[at].requests.size() < engines_[static_cast<size_t>(best)].requests.size()) {
-      best = static_cast<int32_t>(at);
-    }
+  for (int32_t e = 0; e < options_.prefill_engines; ++e) {
+    const ClusterEngine& engine = engines_[static_cast<size_t>(e)];
+    if (!Takes(engine)) continue;
+    const auto has = [&](int32_t which) {
+      return engines_[static_cast<size_t>(which)].requests.size();
+    };
+    if (best < 0 || has(e) < has(best)) best = e;
   }
   return best;
 }
 
-void Cluster::Submit(int32_t number) {
-  const ClusterRequest& planned = requests_[static_cast<size_t>(number)];
+void Cluster::EndBacklog(int32_t number) {
   Live& live = live_[static_cast<size_t>(number)];
-  const auto prefill = static_cast<size_t>(options_.prefill_engines);
+  engines_[static_cast<size_t>(live.engine)].backlog -= std::exchange(live.backlog, 0);
+}
+
+void Cluster::Submit(int32_t number) {
+  Live& live = live_[static_cast<size_t>(number)];
   ++live.attempt;
-  live.engine = Route(planned, prefill, engines_.size() - prefill);
+  live.engine = Place(number);
   live.prefill = -1;
   live.prefill_lost = false;
   live.sends = live.receives = std::nullopt;
@@ -355,7 +352,7 @@ void Cluster::Submit(int32_t number) {
     homeless_.push_back(number);
     return;
   }
-  if (prefill > 0) live.prefill = Route(planned, 0, prefill);
+  live.prefill = PlacePrompt();
   const int64_t attempt = live.attempt;
   SubmitTo(live.engine, number, live.prefill < 0 ? RequestRole::kBoth : RequestRole::kDecode);
   // Unless it was refused.
@@ -374,14 +371,14 @@ void Cluster::SubmitTo(int32_t engine, int32_t number, RequestRole role) {
 }
 
 void Cluster::Apply(int32_t which, Event event) {
-  Engine& engine = engines_[static_cast<size_t>(which)];
+  ClusterEngine& engine = engines_[static_cast<size_t>(which)];
   engine.scheduler->Apply(std::move(event));
   for (const Output& output : engine.scheduler->TakeOutputs()) TakeOutput(which, output);
   if (!engine.running) Begin(which);
 }
 
 void Cluster::Begin(int32_t which) {
-  Engine& engine = engines_[static_cast<size_t>(which)];
+  ClusterEngine& engine = engines_[static_cast<size_t>(which)];
   engine.plan = engine.scheduler->NextPlan();
   engine.running = !engine.plan.empty();
   if (!engine.running) return;
@@ -432,7 +429,7 @@ void Cluster::EndMove(int32_t number) {
 }
 
 void Cluster::EndStep(int32_t which) {
-  Engine& engine = engines_[static_cast<size_t>(which)];
+  ClusterEngine& engine = engines_[static_cast<size_t>(which)];
   StepDone done{.step = engine.plan.step, .duration_us = engine.step_ns / 1000};
   ClusterMoment& moment = Now();
   for (const Row& row : engine.plan.rows) {
@@ -470,6 +467,7 @@ void Cluster::TakeOutput(int32_t which, const Output& output) {
     } else {
       report_.inter_token.Add(since(live.last_ns));
     }
+    EndBacklog(number);
     live.last_ns = now_ns_;
     Now().output_tokens += static_cast<double>(output.tokens.size());
   }
@@ -489,6 +487,7 @@ void Cluster::TakeOutput(int32_t which, const Output& output) {
 
 void Cluster::End(int32_t request) {
   Live& live = live_[static_cast<size_t>(request)];
+  EndBacklog(request);
   std::erase(engines_[static_cast<size_t>(live.engine)].requests, request);
   ++live.attempt;
   --open_;
@@ -499,7 +498,7 @@ void Cluster::End(int32_t request) {
 }
 
 // The engine begins a step: of which window, and how even its ranks are.
-void Cluster::NextBalance(Engine& engine) {
+void Cluster::NextBalance(ClusterEngine& engine) {
   if (options_.balances.empty()) return;
   if (engine.window_steps == options_.balances[engine.window].steps) {
     engine.window = (engine.window + 1) % options_.balances.size();
@@ -527,7 +526,7 @@ double Cluster::BusyNeighbours(int32_t which) const {
 
 // Groups wait for each other: the fullest decides.
 double Cluster::StepSeconds(int32_t which) {
-  const Engine& engine = engines_[static_cast<size_t>(which)];
+  const ClusterEngine& engine = engines_[static_cast<size_t>(which)];
   double seconds[2] = {};
   for (const size_t clock : {0, 1}) {
     if (clock == 1 && options_.machine_engines == 1) continue;

@@ -1,9 +1,10 @@
 // A cluster in simulated time: engines with the real scheduler and prefix cache, whose steps last
-// as the forecast says, behind a router. Some of the engines may compute prompts for the others:
-// then a prompt's pages move when both sides have them ready, in the time that their bytes take.
-// Engines may fail and come back empty; their requests start again elsewhere, or, if they wait for
-// a prompt, compute it themselves. Autoscaling starts and stops engines. Deterministic: the same
-// options give the same report. One thread.
+// as the forecast says, behind the real router's placement, which knows of their caches what it has
+// sent there. Some of the engines may compute prompts for the others, that with the fewest prompts
+// the next: then a prompt's pages move when both sides have them ready, in the time that their
+// bytes take. Engines may fail and come back empty; their requests start again elsewhere, or, if
+// they wait for a prompt, compute it themselves. Autoscaling starts and stops engines.
+// Deterministic: the same options give the same report. One thread.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,9 @@
 #include "cluster/time_histogram.h"
 #include "cluster/workload.h"
 #include "forecast/forecast.h"
+#include "router/placement/placer.h"
 
 namespace braid {
-
-enum class ClusterRoute : uint8_t { kRoundRobin, kLeastLoaded, kPrefix };
 
 // How even the ranks of an engine were in so many of its steps (ForecastOptions::expert_balance).
 struct ReplayedBalance {
@@ -30,11 +30,11 @@ struct ClusterOptions {
   int32_t prefill_engines =
       0;      // the first of them, fewer than all; the others decode. 0: all do both
   Mesh mesh;  // of an engine; dp groups share its scheduler
-  ClusterRoute route = ClusterRoute::kLeastLoaded;
-  int32_t running_max = 256;       // sequences of a group
-  int32_t step_tokens_max = 8192;  // of a group
-  int64_t decode_latency_us = 0;   // as --decode-latency-ms of `braid serve`; 0: no bound
-  bool overlap = true;             // communication is hidden behind computation
+  Policy route = Policy::kLeastLoad;  // of the engines that answer
+  int32_t running_max = 256;          // sequences of a group
+  int32_t step_tokens_max = 8192;     // of a group
+  int64_t decode_latency_us = 0;      // as --decode-latency-ms of `braid serve`; 0: no bound
+  bool overlap = true;                // communication is hidden behind computation
   // So many engines, one after the other, are on one machine and share its memory's bandwidth. A
   // step that begins while all others of the machine compute lasts as on `shared`, one that begins
   // while none does as on the hardware; between these in proportion. `shared` is set if there are

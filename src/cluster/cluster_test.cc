@@ -100,7 +100,7 @@ TEST(Cluster, EnginesOfAMachineSlowEachOtherWhileTheyCompute) {
     return ClusterRequest{
         .at_us = at_us, .prompt = {{key, 640}}, .output_tokens = 40, .answer_key = 8};
   };
-  ClusterOptions options{.engines = 2, .route = ClusterRoute::kRoundRobin};
+  ClusterOptions options{.engines = 2, .route = Policy::kRoundRobin};
   const double alone = Simulated(options, {request(0, 1)}).whole.mean();
   options.machine_engines = 2;
   options.shared = shared;
@@ -117,8 +117,7 @@ TEST(Cluster, EnginesOfAMachineSlowEachOtherWhileTheyCompute) {
   EXPECT_NEAR(three.whole.Quantile(0.01), alone, alone * 0.02);
   EXPECT_NEAR(three.whole.mean(), (alone + 2 * both) / 3, alone * 0.01);
   // Of three engines on a machine, one busy neighbour of two adds half of what both would.
-  options = {
-      .engines = 3, .route = ClusterRoute::kRoundRobin, .machine_engines = 3, .shared = shared};
+  options = {.engines = 3, .route = Policy::kRoundRobin, .machine_engines = 3, .shared = shared};
   const double half = Simulated(options, {request(0, 1), request(0, 2)}).whole.mean();
   EXPECT_NEAR(half - alone, (both - alone) / 2, alone * 0.1);
 }
@@ -291,13 +290,12 @@ TEST(Cluster, PromptsElsewhereDoNotHoldUpAnswers) {
 TEST(Cluster, FailuresOnEitherSideOfATransferLoseNoRequest) {
   int64_t failed = 0;
   for (uint64_t seed = 1; seed <= 4; ++seed) {
-    const ClusterOptions options{
-        .engines = 4,
-        .prefill_engines = 2,
-        .route = seed % 2 > 0 ? ClusterRoute::kPrefix : ClusterRoute::kRoundRobin,
-        .fail_every_seconds = 12,
-        .repair_seconds = 3,
-        .seed = seed};
+    const ClusterOptions options{.engines = 4,
+                                 .prefill_engines = 2,
+                                 .route = seed % 2 > 0 ? Policy::kPrefix : Policy::kRoundRobin,
+                                 .fail_every_seconds = 12,
+                                 .repair_seconds = 3,
+                                 .seed = seed};
     const auto requests = Drawn(ClusterLoad::kAgentic, 0.5, seed);
     const ClusterReport report = Simulated(options, requests);
     EXPECT_EQ(report.finished, static_cast<int64_t>(requests.size()));
@@ -321,14 +319,14 @@ TEST(Cluster, WithoutALinkNoPagesCanBeSent) {
 
 TEST(Cluster, RoutingByPrefixReusesMore) {
   const auto requests = Drawn(ClusterLoad::kAgentic, 0.5);
-  const auto reused = [&](ClusterRoute route) {
+  const auto reused = [&](Policy route) {
     const ClusterReport report = Simulated({.engines = 4, .route = route}, requests);
     EXPECT_EQ(report.finished, report.requests);
     return static_cast<double>(report.reused_tokens) / static_cast<double>(report.input_tokens);
   };
-  const double prefix = reused(ClusterRoute::kPrefix);
+  const double prefix = reused(Policy::kPrefix);
   EXPECT_GT(prefix, 0.6);
-  EXPECT_GT(prefix, reused(ClusterRoute::kRoundRobin) + 0.05);
+  EXPECT_GT(prefix, reused(Policy::kRoundRobin) + 0.05);
 }
 
 TEST(Cluster, MoreLoadWaitsLonger) {

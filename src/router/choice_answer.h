@@ -3,7 +3,7 @@
 #pragma once
 
 #include "router/fleet.h"
-#include "router/placement/prompt_keys.h"
+#include "router/prompts/prompt_keys.h"
 #include "server/http/relay.h"
 
 namespace braid {

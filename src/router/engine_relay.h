@@ -12,7 +12,7 @@
 
 #include "router/event_cutter.h"
 #include "router/fleet.h"
-#include "router/placement/prompt_keys.h"
+#include "router/prompts/prompt_keys.h"
 #include "server/access/api_keys.h"
 #include "server/api/api_error.h"
 #include "server/http/relay.h"

@@ -10,7 +10,7 @@
 
 #include "router/engine_relay.h"
 #include "router/fleet.h"
-#include "router/placement/prompt_reader.h"
+#include "router/prompts/prompt_reader.h"
 #include "router/router_metrics.h"
 #include "server/access/gate.h"
 #include "server/http/types.h"

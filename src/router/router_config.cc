@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kNameBytesMax = 64;
 constexpr size_t kKeyBytesMax = 512;
-constexpr std::array<std::string_view, 3> kPolicies = {"prefix", "round_robin", "least_load"};
 
 Error Wrong(const std::string& path, std::string_view right) {
   return {ErrorCode::kInvalid, fmt::format("{}: must be {}", path, right), path};
@@ -113,12 +112,12 @@ Status ReadField(std::string_view name, const json::value& field, const std::str
   }
   if (name == "engines") return ReadEngines(field, at, config);
   if (name == "policy") {
-    const auto* policy =
-        field.is_string() ? std::ranges::find(kPolicies, field.get_string()) : kPolicies.end();
-    if (policy == kPolicies.end()) {
-      return Wrong(at, fmt::format("one of {}", fmt::join(kPolicies, ", ")));
+    const auto* policy = field.is_string() ? std::ranges::find(kPolicyNames, field.get_string())
+                                           : kPolicyNames.end();
+    if (policy == kPolicyNames.end()) {
+      return Wrong(at, fmt::format("one of {}", fmt::join(kPolicyNames, ", ")));
     }
-    config->policy = static_cast<Policy>(policy - kPolicies.begin());
+    config->policy = static_cast<Policy>(policy - kPolicyNames.begin());
     return {};
   }
   if (name == "registration") {
@@ -185,8 +184,6 @@ std::string EngineAddress::authority() const {
   const bool v6 = host.find(':') != std::string::npos;
   return v6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
-
-std::string_view NameOf(Policy policy) { return kPolicies[static_cast<size_t>(policy)]; }
 
 Result<RouterConfig> ParseRouterConfig(std::string_view text, std::string_view what) {
   ASSIGN_OR_RETURN(const json::value value, ParseJson(text, what));

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "kv_events/subscriber.h"
+#include "router/placement/placer.h"
 
 namespace braid {
 
@@ -25,8 +26,6 @@ struct EngineAddress {
   bool operator==(const EngineAddress&) const = default;
 };
 
-enum class Policy : uint8_t { kPrefix, kRoundRobin, kLeastLoad };
-
 struct RouterConfig {
   std::vector<EngineAddress> engines;
   bool registration = false;  // others may register
@@ -41,9 +40,6 @@ struct RouterConfig {
 
 // kInvalid with the path of the wrong value. `what` names the text in errors.
 Result<RouterConfig> ParseRouterConfig(std::string_view text, std::string_view what);
-
-// "prefix": as in the file.
-std::string_view NameOf(Policy policy);
 
 // 1 to 64 letters, digits, -, _ and dots.
 bool IsEngineName(std::string_view name);

@@ -65,9 +65,7 @@ RouterServer::~RouterServer() { StopNow(); }
 
 uint16_t RouterServer::admin_port() const { return state_->http->admin_port(); }
 
-std::string RouterServer::url() const {
-  return UrlOf(state_->config.http, state_->http->port());
-}
+std::string RouterServer::url() const { return UrlOf(state_->config.http, state_->http->port()); }
 
 void RouterServer::SetKeys(std::vector<ApiKey> keys) { state_->api.SetKeys(std::move(keys)); }
 

@@ -14,7 +14,7 @@
 #include "cache/prefix_changes.h"
 #include "kv_events/stream.h"
 #include "router/placement/held_blocks.h"
-#include "router/placement/prompt_keys.h"
+#include "router/prompts/prompt_keys.h"
 
 namespace braid {
 namespace {

@@ -172,8 +172,8 @@ def check_layers(tree, path, text, allowed):
         return
     for match in INCLUDE.finditer(text):
         line = text.count("\n", 0, match.start(2)) + 1
-        other = match[2].split("/")[0]
-        ours = other in allowed and "/" in match[2]
+        ours = match[2].split("/")[0] in allowed and "/" in match[2]
+        other = module_of(tree, f"src/{match[2]}") if ours else ""
         if match[1] == "<":
             if ours:
                 tree.say(path, line, "layer", f'write "{match[2]}" in quotes')

@@ -1,5 +1,5 @@
 // What an engine's cache holds by its own word (kv_events/): its published blocks, by the keys that
-// prompts of tokens have here (prompt_keys.h). An engine of this program names blocks by the same
+// prompts of tokens have here (prompt_blocks.h). An engine of this program names blocks by the same
 // keys; of others they are computed from the blocks' tokens, whatever the blocks' size.
 // Pure; not thread-safe.
 #pragma once

@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "base/clock.h"
-#include "router/placement/prompt_keys.h"
+#include "router/placement/prompt_blocks.h"
 
 namespace braid {
 namespace {

@@ -4,18 +4,25 @@
 // more than the wait behind it costs, and new conversations spread. Pure; not thread-safe.
 #pragma once
 
+#include <array>
 #include <boost/unordered/unordered_flat_map.hpp>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <span>
+#include <string_view>
 
 #include "router/placement/held_blocks.h"
 #include "router/placement/known_prefixes.h"
-#include "router/placement/prompt_keys.h"
-#include "router/router_config.h"
+#include "router/placement/prompt_blocks.h"
 
 namespace braid {
+
+// The least cost; the engines in turn; or the least cost without what is known of prefixes.
+enum class Policy : uint8_t { kPrefix, kRoundRobin, kLeastLoad };
+inline constexpr std::array<std::string_view, 3> kPolicyNames = {"prefix", "round_robin",
+                                                                 "least_load"};
+inline std::string_view NameOf(Policy policy) { return kPolicyNames[static_cast<size_t>(policy)]; }
 
 // An engine that may take a request, and what it does now.
 struct EngineLoad {

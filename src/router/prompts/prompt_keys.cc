@@ -1,14 +1,13 @@
 // A prompt's texts are hashed in the order in which chat templates write them: tools, the system's
 // text, then the messages. Keys of objects and types are left out, so that a text and a list with
 // one text part are the same, and so are markers that clients move from turn to turn.
-#include "router/placement/prompt_keys.h"
+#include "router/prompts/prompt_keys.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "base/json.h"
 #include "base/rng.h"
-#include "cache/block_keys.h"
 
 namespace braid {
 namespace {
@@ -46,18 +45,6 @@ class BlockHasher {
   char block_[kTextBlockBytes];
   size_t filled_ = 0, total_ = 0;
 };
-
-uint64_t HashText(uint64_t seed, std::string_view text) {
-  uint64_t hash = MixBits(seed ^ text.size());
-  while (!text.empty()) {
-    uint64_t word = 0;
-    const size_t taken = std::min(text.size(), sizeof(word));
-    std::memcpy(&word, text.data(), taken);
-    hash = MixBits(hash ^ word) + 1;
-    text.remove_prefix(taken);
-  }
-  return hash;
-}
 
 constexpr std::string_view kBetween("\x1f", 1);
 
@@ -138,22 +125,6 @@ bool Generates(Endpoint endpoint) {
 }
 
 }  // namespace
-
-void SetTokens(std::span<const TokenId> tokens, const PrefixSpace& space, PromptKeys* keys) {
-  keys->tokens = std::ssize(tokens);
-  keys->blocks.clear();
-  BlockKey key = RootBlockKey(space);
-  for (; tokens.size() >= kBlockTokens; tokens = tokens.subspan(kBlockTokens)) {
-    BlockTokens block;
-    std::ranges::copy(tokens.first(kBlockTokens), block.begin());
-    key = ChildBlockKey(key, block);
-    keys->blocks.push_back(key.low);
-  }
-}
-
-uint64_t SessionKey(std::string_view tenant, std::string_view name) {
-  return name.empty() ? 0 : HashText(HashText(1, tenant), name) | 1;
-}
 
 PromptKeys ReadPromptKeys(Endpoint endpoint, std::string_view body, const PromptOwner& owner,
                           const PromptReader* reader) {

@@ -1,5 +1,5 @@
 // Which requests have the same first blocks.
-#include "router/placement/prompt_keys.h"
+#include "router/prompts/prompt_keys.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The same steps as the engines' server (server/serving/prepare.cc).
-#include "router/placement/prompt_reader.h"
+#include "router/prompts/prompt_reader.h"
 
 #include <string>
 #include <variant>
