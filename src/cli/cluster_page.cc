@@ -10,7 +10,7 @@ namespace braid {
 namespace {
 
 constexpr double kWidth = 560, kHeight = 250, kLeft = 58, kRight = 14, kTop = 12, kBottom = 40;
-constexpr const char* kColours[] = {"#2563eb", "#dc2626", "#059669", "#7c3aed"};
+constexpr size_t kColours = 4;  // classes c0 and so on
 
 struct Series {
   std::string name;
@@ -83,22 +83,22 @@ std::string Svg(const Plot& plot) {
       "<text transform=\"translate(13 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
       (kTop + kHeight - kBottom) / 2, Escaped(plot.y));
   for (size_t i = 0; i < plot.series.size(); ++i) {
-    const char* colour = kColours[i % std::size(kColours)];
+    const size_t colour = i % kColours;
     std::string points;
     for (const auto& [x, y] : plot.series[i].points) {
       points += fmt::format("{:.1f},{:.1f} ", px(x), py(y));
     }
-    out += fmt::format("<polyline points=\"{}\" stroke=\"{}\"/>", points, colour);
+    out += fmt::format("<polyline class=\"c{}\" points=\"{}\"/>", colour, points);
     for (const auto& [x, y] : plot.series[i].points) {
       if (plot.series[i].points.size() > 20) break;
-      out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>", px(x), py(y),
-                         colour);
+      out += fmt::format("<circle class=\"c{}\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\"/>", colour,
+                         px(x), py(y));
     }
   }
   out += "</svg><p>";
   for (size_t i = 0; i < plot.series.size(); ++i) {
-    out += fmt::format("<span style=\"color:{}\">&#9632; {}</span> ",
-                       kColours[i % std::size(kColours)], Escaped(plot.series[i].name));
+    out += fmt::format("<span class=\"c{}\">&#9632; {}</span> ", i % kColours,
+                       Escaped(plot.series[i].name));
   }
   return out + "</p></figure>";
 }
@@ -174,30 +174,42 @@ std::vector<Plot> PlotsOf(const std::vector<ClusterRun>& runs) {
   return plots;
 }
 
+std::string TimeText(double seconds) {
+  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
+}
+
 std::string Row(const ClusterRun& run) {
   const ClusterReport& r = run.report;
   return fmt::format(
       "<tr><td>{:.3g}</td><td>{}</td><td>{:.0f}</td><td>{:.0f}</td><td>{:.1f} %</td>"
-      "<td>{:.3g}</td><td>{:.3g}</td><td>{:.3g}</td><td>{:.3g}</td><td>{:.0f} %</td></tr>",
+      "<td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{:.0f} %</td></tr>",
       run.rate, r.finished, static_cast<double>(r.output_tokens) / r.seconds,
       static_cast<double>(r.input_tokens) / r.seconds,
       r.input_tokens > 0
           ? 100.0 * static_cast<double>(r.reused_tokens) / static_cast<double>(r.input_tokens)
           : 0.0,
-      r.first_token.Quantile(0.5), r.first_token.Quantile(0.99), r.inter_token.Quantile(0.5) * 1e3,
-      r.inter_token.Quantile(0.99) * 1e3, r.busy * 100);
+      TimeText(r.first_token.Quantile(0.5)), TimeText(r.first_token.Quantile(0.99)),
+      TimeText(r.inter_token.Quantile(0.5)), TimeText(r.inter_token.Quantile(0.99)), r.busy * 100);
 }
 
 constexpr std::string_view kHead = R"(<!doctype html><html lang="en"><meta charset="utf-8">
 <meta name="viewport" content="width=device-width"><title>braid simulate cluster</title><style>
+:root{color-scheme:light dark;--ink:#1f2937;--soft:#6b7280;--line:#e5e7eb;--page:#fff;
+--c0:#2563eb;--c1:#dc2626;--c2:#047857;--c3:#7c3aed}
+@media(prefers-color-scheme:dark){:root{--ink:#e5e7eb;--soft:#9ca3af;--line:#374151;--page:#111827;
+--c0:#60a5fa;--c1:#f87171;--c2:#34d399;--c3:#a78bfa}}
 body{font:15px/1.45 system-ui,sans-serif;max-width:1200px;margin:2rem auto;padding:0 1rem;
-color:#1f2937;background:#fff}
-main{display:grid;grid-template-columns:repeat(auto-fit,minmax(440px,1fr));gap:1.5rem}
-figure{margin:0}figcaption{font-weight:600}figure p{margin:.2rem 0 0 58px;font-size:13px}
-svg{width:100%;height:auto}svg text{font-size:11px;fill:#6b7280}.g{stroke:#e5e7eb}
-polyline{fill:none;stroke-width:2;stroke-linejoin:round}
-table{border-collapse:collapse;margin:1rem 0 2rem}td,th{padding:.25rem .8rem;text-align:right;
-border-bottom:1px solid #e5e7eb;font-variant-numeric:tabular-nums}
+color:var(--ink);background:var(--page);overflow-wrap:break-word}
+main{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:1.5rem}
+figure{margin:0;min-width:0}figcaption{font-weight:600}
+figure p{margin:.2rem 0 0;padding-left:10%;font-size:13px}
+svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}.g{stroke:var(--line)}
+polyline{fill:none;stroke-width:2;stroke-linejoin:round;stroke:currentColor}
+circle{fill:currentColor}
+.c0{color:var(--c0)}.c1{color:var(--c1)}.c2{color:var(--c2)}.c3{color:var(--c3)}
+.rows{overflow-x:auto;margin:1rem 0 2rem}table{border-collapse:collapse}
+td,th{padding:.25rem .8rem;text-align:right;white-space:nowrap;
+border-bottom:1px solid var(--line);font-variant-numeric:tabular-nums}
 </style><h1>Simulated cluster</h1>)";
 
 }  // namespace
@@ -205,16 +217,17 @@ border-bottom:1px solid #e5e7eb;font-variant-numeric:tabular-nums}
 std::string ClusterPage(const std::string& title, const std::vector<ClusterRun>& runs) {
   std::string page;
   page += kHead;
-  page += fmt::format("<p>{}</p><table><tr>", Escaped(title));
-  for (const char* name :
-       {"requests/s", "finished", "output tokens/s", "input tokens/s", "reused",
-        "first token s, median", "99 %", "inter-token ms, median", "99 %", "busy"}) {
+  page += fmt::format("<p>{}</p><div class=\"rows\" tabindex=\"0\"><table><tr>", Escaped(title));
+  for (const char* name : {"requests/s", "finished", "output tokens/s", "input tokens/s", "reused",
+                           "first token", "its 99 %", "inter-token", "its 99 %", "busy"}) {
     page += fmt::format("<th>{}</th>", name);
   }
   page += "</tr>";
   for (const ClusterRun& run : runs) page += Row(run);
-  page += fmt::format("</table><p>Timeline and distributions at {:.3g} requests/s.</p><main>",
-                      runs.back().rate);
+  page += fmt::format(
+      "</table></div><p>First token and inter-token: medians. Timeline and distributions at {:.3g} "
+      "requests/s.</p><main>",
+      runs.back().rate);
   for (const Plot& plot : PlotsOf(runs)) page += Svg(plot);
   return page + "</main></html>\n";
 }
