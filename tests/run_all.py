@@ -88,8 +88,7 @@ def parts_of(preset):
         Part("api-tests", [python, "tests/tidy/api_tests.py"]),
         Part("simulation", [*ctest, "simulation", "-j", "2"]),
         Part("scenarios", [python, "tests/scenarios.py"]),
-        # Its driver computes on the processors that the other parts use: 1,500 s on two.
-        Part("device", pytest(*cli_files(DEVICE)), ["tests/cli", venv, binary], timeout_s=3600),
+        Part("device", pytest(*cli_files(DEVICE)), ["tests/cli", venv, binary]),
         Part("http", pytest("tests/http"), ["tests/http", venv, binary], waits=True),
         Part("page", pytest("tests/page"), ["tests/page", venv, binary], waits=True),
         Part("groups", pytest(*cli_files(GROUPS)), ["tests/cli", venv, binary], waits=True),

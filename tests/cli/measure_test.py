@@ -65,7 +65,7 @@ def accuracy(braid, *words):
 def test_eval_asks_gsm8k_with_and_without_examples(braid, tiny, gsm8k):
     few = [tiny, gsm8k, "--max-tokens", "60"]
     asked, right = accuracy(braid, *few)
-    assert asked == 24 and right > 0.4
+    assert asked == 24 and right > 0.5
     assert accuracy(braid, *few, "--shots", "4")[0] == 20
     assert accuracy(braid, *few, "--shots", "4", "--shots-file", gsm8k)[0] == 24
     raw = accuracy(braid, *few, "--shots", "4", "--raw")

@@ -54,7 +54,6 @@ def open_page(browser, base_url):
             context.route(url + "/", lambda route: route.fulfill(path=os.environ["BRAID_PAGE"]))
         page = context.new_page()
         page.set_default_timeout(10_000)
-        page.set_default_navigation_timeout(60_000)  # other tests may use all processors
         page.on("request", lambda request: None if request.url.startswith((url, "data:", "blob:"))
                 else problems.append(f"the page asked {request.url}"))
         if not expect_errors:
