@@ -279,22 +279,18 @@ void ServerMetrics::AddDraftsAndExperts() {
         "complete window of so many steps.",
         With("steps", std::to_string(kExpertWindows[i])));
   }
-  for (const int32_t layer : shown_.expert_layers) {
-    expert_layer_balances_.push_back(&registry_.AddGauge(
-        "braid:expert_layer_balance",
-        "Tokens of the layer's mean expert over those of its fullest one, of the last ten steps "
-        "that were counted; 0: none were.",
-        With("layer", std::to_string(layer))));
-  }
+  AddByLayer(
+      "braid:expert_layer_balance",
+      "Tokens of the layer's mean expert over those of its fullest one, of the last complete "
+      "window of 100 steps, at first of 10; 0: there was none.",
+      expert_layer_balances_);
   AddHandoffs();
   if (shown_.expert_ranks == 0) return;
-  for (const int32_t layer : shown_.expert_layers) {
-    expert_rank_layer_balances_.push_back(&registry_.AddGauge(
-        "braid:expert_rank_layer_balance",
-        "Experts' rows of the layer's mean rank over those of its fullest one, of the last ten "
-        "steps that were counted; 0: none were.",
-        With("layer", std::to_string(layer))));
-  }
+  AddByLayer(
+      "braid:expert_rank_layer_balance",
+      "Experts' rows of the layer's mean rank over those of its fullest one, of the last ten "
+      "steps that were counted; 0: none were.",
+      expert_rank_layer_balances_);
   expert_rank_balance_ = &registry_.AddGauge(
       "braid:expert_rank_balance",
       "Experts' rows of the mean rank over those of the fullest one, summed over layers, of the "
@@ -315,6 +311,13 @@ void ServerMetrics::AddDraftsAndExperts() {
         "braid:expert_rank_rows",
         "Experts' rows that the rank computed in the last ten steps that were counted.",
         With("rank", std::to_string(rank))));
+  }
+}
+
+void ServerMetrics::AddByLayer(const char* name, const char* help,
+                               std::vector<prometheus::Gauge*>& gauges) {
+  for (const int32_t layer : shown_.expert_layers) {
+    gauges.push_back(&registry_.AddGauge(name, help, With("layer", std::to_string(layer))));
   }
 }
 

@@ -53,6 +53,7 @@ class ServerMetrics {
   MetricsRegistry::Labels With(const std::string& label, std::string_view value) const;
   void AddLabelled();
   void AddDraftsAndExperts();
+  void AddByLayer(const char* name, const char* help, std::vector<prometheus::Gauge*>& gauges);
   void AddHandoffs();
   void ShowHandoffs(const HandoffCounts& counts);
   void AddTier();
