@@ -10,6 +10,9 @@ ABUSE_SECONDS ?= 60
 MUTATION_ARGS ?= --seed 1 --per-module 30
 BENCH_ARGS ?= --input-tokens 512 --output-tokens 128 --sequences 8
 
+# make test LONG=yes: cases that take long as well.
+LONG ?=
+
 # make test ISA=avx2: every command of braid uses that instruction set at most.
 ISA ?=
 MASKED := $(if $(ISA),BRAID_ISA=$(ISA))
@@ -25,7 +28,8 @@ BRAID := build/release/braid
 
 help:  ## this list
 	@echo "make serve    install what is missing, build, serve MODEL ($(MODEL)) at HOST:PORT"
-	@echo "make test     install what is missing, build, run every test, one summary"
+	@echo "make test     install what is missing, build, run the tests, one summary"
+	@echo "                   LONG=yes: also the cases that take minutes each"
 	@echo "make test-clients  the same for tests with other people's clients, as SDKs and lm-eval"
 	@echo "                   ISA=base|avx2|avx512|amx masks the instruction set of both"
 	@echo "make build    build the release preset: $(BRAID)"
@@ -83,7 +87,7 @@ serve: build
 	@exec $(BRAID) serve $(MODEL) --host $(HOST) --port $(PORT)
 
 test: setup-test
-	@$(MASKED) python3 tests/run_all.py --preset release
+	@$(MASKED) python3 tests/run_all.py --preset release $(if $(LONG),--long)
 
 test-clients: setup-clients
 	@$(MASKED) python3 tests/run_all.py --preset release clients

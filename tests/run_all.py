@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Builds one preset and runs every part of the test suite on it; one summary at the end.
 
-    python3 tests/run_all.py [--preset release|dev|tsan] [PART...]
+    python3 tests/run_all.py [--preset release|dev|tsan] [--long] [PART...]
+
+Without --long, cases that take long on a software driver of Vulkan or repeat what another case
+computes are left out: CTest's with the label `long`, and pytest's that read BRAID_LONG.
 
 Two parts run at a time: one that mostly waits (for a server, a page, a limit of time) beside one
 that computes and gives way to it, so that no core is idle and what the first one times is its own.
@@ -63,12 +66,13 @@ class Outcome:
     failures: dict = field(default_factory=dict)  # what the log says, by test
 
 
-def parts_of(preset):
+def parts_of(preset, with_long=True):
     build = f"build/{preset}"
     binary = f"{build}/braid"
     python = sys.executable
     venv, clients = ".venv/bin/python", ".venv-clients/bin/python"
-    ctest = ["ctest", "--test-dir", build, "-V", "--no-tests=error", "-L"]
+    ctest = ["ctest", "--test-dir", build, "-V", "--no-tests=error",
+             *([] if with_long else ["-LE", "long"]), "-L"]
 
     def pytest(*paths, python_of_tests=venv):
         return [python_of_tests, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", *paths]
@@ -281,9 +285,11 @@ def run_parts(parts, preset, logs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", default="release", choices=["release", "dev", "tsan"])
+    parser.add_argument("--long", action="store_true", help="every case, however long it takes")
     parser.add_argument("parts", nargs="*", metavar="PART", help="default: all but clients")
     arguments = parser.parse_args()
-    parts = parts_of(arguments.preset)
+    parts = parts_of(arguments.preset, arguments.long)
+    os.environ["BRAID_LONG"] = "1" if arguments.long else "0"
     unknown = set(arguments.parts) - {part.name for part in parts}
     if unknown:
         parser.error(f"no part {', '.join(sorted(unknown))}; "

@@ -45,6 +45,9 @@ def serving(*flags, binary=None, model=ROOT / "models/braid-tiny", may_be_killed
     threading.Thread(target=lambda: log.extend(process.stdout), daemon=True).start()
     try:
         yield Served(process, address, log)
+    except Exception:
+        print("".join(log[-20:]))  # pytest shows it with the failure
+        raise
     finally:
         process.terminate()
         try:
