@@ -195,6 +195,10 @@ void Partners::State::Finished(RoomKey key, const Error& error) {
 }
 
 void Partners::State::EndMove(EventSink& events, PagesMoved moved) {
+  {
+    std::lock_guard lock(mutex);
+    published = stats;  // whoever learns of the end finds it counted
+  }
   events.Post(std::move(moved));
   std::lock_guard lock(mutex);
   if (--moving == 0) drained.notify_all();

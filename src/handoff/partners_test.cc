@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -358,6 +359,33 @@ TEST_F(PartnersTest, ANameThatIsBeingLookedUpIsNoFailure) {
   EXPECT_EQ(network_.Look([](Network& n) { return n.connects; }), 6);
   EXPECT_THAT(network_.Look([](Network& n) { return n.closed; }), IsEmpty());
   EXPECT_FALSE(network_.Look([](Network& n) { return n.sent.contains(ConnectionId()); }));
+}
+
+// Who is told of a move's end; it looks at once at what is counted.
+struct Counted final : EventSink {
+  explicit Counted(const Partners& partners) : partners(partners) {}
+  void Post(Event event) override {
+    if (std::holds_alternative<PagesMoved>(event)) failed = partners.stats().failed;
+  }
+  const Partners& partners;
+  std::atomic<int64_t> failed = -1;
+};
+
+TEST_F(PartnersTest, AMoveIsCountedBeforeItsEndIsKnown) {
+  Start(Side::kDecode);
+  Counted sink(*partners_);
+  Request request;
+  request.prompt.assign(70, 7);
+  request.id = RequestId(3);
+  partners_->Expect(MoveId(1), request);
+  PageMove move;
+  move.id = MoveId(1);
+  move.direction = Direction::kIn;
+  move.request = request.id;
+  partners_->Start(move, sink);  // no prefill engine is connected
+  ASSERT_TRUE(Until([&] { return sink.failed >= 0; }));
+  EXPECT_EQ(sink.failed, 1);
+  partners_.reset();  // before the sink
 }
 
 }  // namespace
