@@ -75,8 +75,8 @@ class ServeCommand : public Command {
     flags.Text("--prefill", prefills_,
                "With --role decode: the --handoff-listen of prefill engines, HOST:PORT,…");
     flags.Text("--handoff-key-file", handoff_key_file_,
-               "File with the secret that partners must share; needed to listen on other than a "
-               "loopback address");
+               "File with the secret that partners must share, or several, one a line; needed to "
+               "listen on other than a loopback address");
     flags.Number("--handoff-seconds", handoff_seconds_, {1, 86400},
                  "A prompt whose pages have not come after so long is computed here");
     register_.AddTo(flags);
@@ -143,19 +143,20 @@ Status ServeCommand::FindPartners() {
     partners.prefills.push_back(std::move(at));
   }
   if (!handoff_key_file_.empty()) {
-    constexpr size_t kKeyBytesMax = 4096, kKeyBytesMin = 16;
-    ASSIGN_OR_RETURN(partners.key, ReadFile(handoff_key_file_, kKeyBytesMax));
-    while (!partners.key.empty() && partners.key.back() == '\n') partners.key.pop_back();
-    if (partners.key.size() < kKeyBytesMin) {
-      return bad(fmt::format("--handoff-key-file {}: has {} bytes, must have at least {}",
-                             handoff_key_file_, partners.key.size(), kKeyBytesMin));
+    constexpr size_t kBytesMax = 4096;
+    ASSIGN_OR_RETURN(const std::string text, ReadFile(handoff_key_file_, kBytesMax));
+    auto keys = handoff::KeysIn(text);
+    if (!keys) {
+      return bad(
+          fmt::format("--handoff-key-file {}: {}", handoff_key_file_, keys.error().message));
     }
+    partners.keys = *std::move(keys);
   }
   if (role_ == "decode") return {};
   ASSIGN_OR_RETURN(partners.listen, handoff::ParseHostPort(handoff_listen_));
   const std::string& host = partners.listen.host;
   const bool loopback = host == "localhost" || host == "::1" || host.starts_with("127.");
-  if (!loopback && partners.key.empty()) {
+  if (!loopback && handoff_key_file_.empty()) {
     return bad(
         fmt::format("--handoff-listen {}: everybody who reaches it could read prompts' "
                     "pages; give all partners a --handoff-key-file",

@@ -116,6 +116,33 @@ TEST(HandoffPairing, AProofIsOfKeySideAndBothNonces) {
   }
 }
 
+TEST(Pairing, ADecodeEngineAnswersWithTheSecretThatWasProved) {
+  const Nonces nonces{"a", "b"};
+  const std::string proof = Prove("second", Side::kPrefill, nonces);
+  const std::vector<std::string> keys = {"first", "second", "third"};
+  EXPECT_EQ(KeyProved(keys, proof, nonces), &keys[1]);
+  EXPECT_EQ(KeyProved({"first", "third"}, proof, nonces), nullptr);
+  EXPECT_EQ(KeyProved(keys, proof, {"b", "a"}), nullptr);
+  EXPECT_EQ(KeyProved(keys, Prove("second", Side::kDecode, nonces), nonces), nullptr);
+}
+
+TEST(Pairing, AFileHoldsASecretOnEachLine) {
+  const std::string a(16, 'a'), b(20, 'b');
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(*KeysIn(a), Keys{a});
+  EXPECT_EQ(*KeysIn(a + "\n\n"), Keys{a});
+  EXPECT_EQ(*KeysIn(a + "\n" + b + "\n"), (Keys{a, b}));
+  std::string eight;
+  for (int i = 0; i < 8; ++i) eight += a + "\n";
+  EXPECT_EQ(KeysIn(eight)->size(), 8u);
+  const auto why = [](const std::string& text) { return KeysIn(text).error().message; };
+  EXPECT_EQ(why(eight + b), "has more than 8 lines, one secret each");
+  EXPECT_EQ(why("\n"), "holds no secret; write one on a line of its own");
+  EXPECT_EQ(why(a + "\n" + b.substr(5)),
+            "the secret of line 2 has 15 bytes, must have at least 16");
+  EXPECT_EQ(why(a + "\n\n" + b), "the secret of line 2 has 0 bytes, must have at least 16");
+}
+
 TEST(HandoffPairing, NamesWhatDiffers) {
   EXPECT_EQ(Difference("model: 1\nkv: bf16\n", "model: 1\nkv: bf16\n"), "");
   EXPECT_EQ(Difference("model: 1\nkv: bf16\n", "model: 1\nkv: fp32\n"),

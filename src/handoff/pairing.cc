@@ -6,6 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -23,6 +24,26 @@ std::string Joined(Side side, const Nonces& nonces) {
 
 }  // namespace
 
+Result<std::vector<std::string>> KeysIn(std::string_view text) {
+  const auto bad = [](std::string message) { return Error{ErrorCode::kInvalid, message}; };
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  if (text.empty()) return bad("holds no secret; write one on a line of its own");
+  std::vector<std::string> keys;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    keys.emplace_back(text.substr(begin, end - begin));
+    if (keys.back().size() < kKeyBytesMin) {
+      return bad(fmt::format("the secret of line {} has {} bytes, must have at least {}",
+                             keys.size(), keys.back().size(), kKeyBytesMin));
+    }
+    if (keys.size() > kKeysMax) {
+      return bad(fmt::format("has more than {} lines, one secret each", kKeysMax));
+    }
+    begin = end + 1;
+  }
+  return keys;
+}
+
 std::string Prove(std::string_view key, Side side, const Nonces& nonces) {
   const std::string text = Joined(side, nonces);
   unsigned char proof[EVP_MAX_MD_SIZE];
@@ -36,6 +57,15 @@ std::string Prove(std::string_view key, Side side, const Nonces& nonces) {
 
 bool SameProof(std::string_view a, std::string_view b) {
   return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+const std::string* KeyProved(const std::vector<std::string>& keys, std::string_view proof,
+                             const Nonces& nonces) {
+  const std::string* found = nullptr;
+  for (const std::string& key : keys) {  // all, so that the time does not say which
+    if (SameProof(proof, Prove(key, Side::kPrefill, nonces))) found = &key;
+  }
+  return found;
 }
 
 SessionId SessionOf(const Nonces& nonces) {

@@ -32,7 +32,7 @@ struct PartnerOptions {
   Side side = Side::kDecode;
   HostPort listen;                 // prefill: where decode engines come
   std::vector<HostPort> prefills;  // decode: where prefill engines are; more: SetPrefills
-  std::string key;
+  std::vector<std::string> keys = {""};  // KeysIn; the empty one where no secret is asked for
   std::string fingerprint;           // of all that must be equal: lines of "name: value"
   std::optional<PageLayout> layout;  // of the ranks of this engine; none: one rank
   DecodeLimits decode;

@@ -95,16 +95,21 @@ void Partners::State::OnHello(ConnectionId from, Peer& peer, const Hello& hello)
     peer.nonces.prefill = SecureRandomHex(kNonceBytes);
     return TellPeer(from, SessionId(0),
                     Hello{kProtocolVersion, options.fingerprint, peer.nonces.prefill,
-                          Prove(options.key, Side::kPrefill, peer.nonces)});
+                          Prove(options.keys.front(), Side::kPrefill, peer.nonces)});
   }
   if (decodes) peer.nonces.prefill = hello.nonce;
-  const Side other = decodes ? Side::kPrefill : Side::kDecode;
-  if (!SameProof(hello.proof, Prove(options.key, other, peer.nonces))) {
+  const std::string* key = &options.keys.front();
+  if (decodes) {
+    key = KeyProved(options.keys, hello.proof, peer.nonces);
+  } else if (!SameProof(hello.proof, Prove(*key, Side::kDecode, peer.nonces))) {
+    key = nullptr;
+  }
+  if (key == nullptr) {
     return Refuse(from, "the --handoff-key-file of the two engines differ");
   }
   if (decodes) {
     TellPeer(from, SessionId(0),
-             Hello{kProtocolVersion, "", "", Prove(options.key, Side::kDecode, peer.nonces)});
+             Hello{kProtocolVersion, "", "", Prove(*key, Side::kDecode, peer.nonces)});
   }
   Paired(from, peer);
 }

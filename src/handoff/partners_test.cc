@@ -177,7 +177,7 @@ struct Idle final : Executor {
 class PartnersTest : public ::testing::Test {
  protected:
   void Start(Side side) {
-    PartnerOptions options{.side = side, .listen = {}, .key = "xyzzy", .fingerprint = "a: b\n"};
+    PartnerOptions options{.side = side, .listen = {}, .keys = {"xyzzy"}, .fingerprint = "a: b\n"};
     if (side == Side::kDecode) options.prefills = {{"prefill", 7000}};
     if (side == Side::kPrefill) options.grammars = &gate_;
     options.transport = [this](Transport::Owner& owner) -> Result<std::unique_ptr<Transport>> {

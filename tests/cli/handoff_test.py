@@ -363,6 +363,37 @@ def test_partners_need_one_key(tmp_path):
                 assert metric(other, "handoff_partners") == 0
 
 
+@pytest.mark.parametrize("first, second, pairs", [
+    ("o", "no", True), ("o", "on", True), ("no", "on", True), ("no", "n", True), ("n", "no", True),
+    ("no", "o", False),  # a prefill engine uses the first one
+])  # fmt: skip
+def test_a_key_is_replaced_while_both_are_in_use(tmp_path, first, second, pairs):
+    files = [tmp_path / "prefill", tmp_path / "decode"]
+    for file, names in zip(files, (first, second), strict=True):
+        file.write_text("".join(name * 32 + "\n" for name in names))
+    with prefilling("--handoff-key-file", str(files[0])) as prefill:
+        where = f"127.0.0.1:{handoff_port(prefill)}"
+        flags = with_flags(["--handoff-key-file", str(files[1])])
+        with serving("--role", "decode", "--prefill", where, *flags) as decode:
+            if not pairs:
+                until(lambda: "--handoff-key-file of the two engines differ" in "".join(decode.log))
+                return
+            until(lambda: metric(decode, "handoff_partners") == 1)
+            post(decode.port, {"prompt": prompt(80, 200)})
+            until(lambda: metric(decode, "handoffs_total", 'end="done"') == 1)
+        assert "nnnn" not in "".join(prefill.log) and "oooo" not in "".join(prefill.log)
+
+
+def test_a_key_file_without_usable_secrets_is_refused(braid, tiny, tmp_path):
+    for text, why in (("\n", "holds no secret"), ("a" * 32 + "\nshort\n", "line 2 has 5 bytes"),
+                      (("a" * 32 + "\n") * 9, "more than 8 lines")):  # fmt: skip
+        file = tmp_path / "keys"
+        file.write_text(text)
+        ran = braid("serve", tiny, "--port", "0", "--role", "decode", "--prefill", "a:1",
+                    "--handoff-key-file", str(file), timeout=60)  # fmt: skip
+        assert ran.returncode == 1 and why in ran.stderr and "short" not in ran.stderr
+
+
 @pytest.mark.parametrize("flags, why", [
     ("--role prefill", "--role prefill and --handoff-listen HOST:PORT go together"),
     ("--role decode", "--role decode and --prefill HOST:PORT,… go together"),
