@@ -229,7 +229,12 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
                           .passes = window.passes,
                           .tokens = window.tokens,
                           .counts = std::move(window.counts)};
-      if (engine.rank_counts() != nullptr) view.rank_rows = engine.rank_counts()->last().rows;
+      // The same windows: of 100 steps, at first of 10.
+      for (const size_t w : {size_t{0}, size_t{1}}) {
+        if (engine.rank_counts() == nullptr) break;
+        RankRows rank_window = engine.rank_counts()->last(w);
+        if (!rank_window.rows.empty()) view.rank_rows = std::move(rank_window.rows);
+      }
       return view;
     };
   }
@@ -244,9 +249,12 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
   if (engine.rank_counts() != nullptr) {
     context.expert_rank_count = engine.options().mesh.ranks();
     context.expert_ranks = [&engine] {
-      const RankRows window = engine.rank_counts()->last();
-      ExpertRanks ranks{.balance = window.rows.empty() ? 0 : window.Balance(), .rows = {}};
-      for (const std::vector<int64_t>& layer : window.rows) {
+      ExpertRanks ranks;
+      for (size_t w = 0; w < ranks.balances.size(); ++w) {
+        const RankRows window = engine.rank_counts()->last(w);
+        if (!window.rows.empty()) ranks.balances[w] = window.Balance();
+      }
+      for (const std::vector<int64_t>& layer : engine.rank_counts()->last(0).rows) {
         ranks.rows.resize(layer.size());
         for (size_t r = 0; r < layer.size(); ++r) ranks.rows[r] += layer[r];
       }

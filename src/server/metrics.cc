@@ -288,14 +288,16 @@ void ServerMetrics::AddDraftsAndExperts() {
   if (shown_.expert_ranks == 0) return;
   AddByLayer(
       "braid:expert_rank_layer_balance",
-      "Experts' rows of the layer's mean rank over those of its fullest one, of the last ten "
-      "steps that were counted; 0: none were.",
+      "Experts' rows of the layer's mean rank over those of its fullest one, of the last complete "
+      "window of 100 steps, at first of 10; 0: there was none.",
       expert_rank_layer_balances_);
-  expert_rank_balance_ = &registry_.AddGauge(
-      "braid:expert_rank_balance",
-      "Experts' rows of the mean rank over those of the fullest one, summed over layers, of the "
-      "last ten steps that were counted; 0: none were.",
-      labels_);
+  for (size_t i = 0; i < kExpertWindows.size(); ++i) {
+    expert_rank_balances_[i] = &registry_.AddGauge(
+        "braid:expert_rank_balance",
+        "Experts' rows of the mean rank over those of the fullest one, summed over layers, of the "
+        "last complete window of so many steps; 0: there was none.",
+        With("steps", std::to_string(kExpertWindows[i])));
+  }
   size_t next = 0;
   for (const char* result : {"done", "dropped"}) {
     expert_moves_[next++] = &registry_.AddCounter(
@@ -347,8 +349,10 @@ void ServerMetrics::ShowHandoffs(const HandoffCounts& counts) {
 }
 
 void ServerMetrics::ShowExpertRanks(const ExpertRanks& ranks) {
-  if (expert_rank_balance_ == nullptr) return;
-  expert_rank_balance_->Set(ranks.balance);
+  if (shown_.expert_ranks == 0) return;
+  for (size_t i = 0; i < kExpertWindows.size(); ++i) {
+    expert_rank_balances_[i]->Set(ranks.balances[i]);
+  }
   AdvanceTo(*expert_moves_[0], static_cast<double>(ranks.moves_done));
   AdvanceTo(*expert_moves_[1], static_cast<double>(ranks.moves_dropped));
   AdvanceTo(*expert_moves_[2], static_cast<double>(ranks.moved_bytes));

@@ -101,7 +101,7 @@ class ServerMetrics {
   prometheus::Gauge* partners_ = nullptr;
   std::array<prometheus::Counter*, 2> handoffs_ = {}, handoff_bytes_ = {};
   std::array<prometheus::Counter*, 3> expert_moves_ = {};  // done, dropped, bytes
-  prometheus::Gauge* expert_rank_balance_ = nullptr;       // of several ranks
+  std::array<prometheus::Gauge*, kExpertWindows.size()> expert_rank_balances_ = {};
   std::vector<prometheus::Gauge*> expert_rank_rows_;
   // By layer; of ranks: where there are several.
   std::vector<prometheus::Gauge*> expert_layer_balances_, expert_rank_layer_balances_;

@@ -77,8 +77,8 @@ struct ExpertLoadView {
 };
 // Of experts on several ranks.
 struct ExpertRanks {
-  double balance = 0;         // mean over fullest rank, summed over layers
-  std::vector<int64_t> rows;  // that each rank computed in the last complete window
+  ExpertBalances balances = {};    // mean over fullest rank, summed over layers
+  std::vector<int64_t> rows = {};  // that each rank computed in the last window of 10 steps
   // Of --balance-experts: placements that were reached and that were given up, bytes received here.
   int64_t moves_done = 0, moves_dropped = 0, moved_bytes = 0;
 };

@@ -141,7 +141,7 @@ bool RanksCountWhatOneCounts() {
     run.Drain();
   }
   const LoadWindow window = ranks.executor().counted().last();
-  const RankRows rows = ranks.executor().rank(0).rank_counts()->last();
+  const RankRows rows = ranks.executor().rank(0).rank_counts()->last(0);
   if (window.passes != 10 || window != alone.executor().counted().last()) return false;
   const int64_t choices = window.tokens * ranks.executor().counted().header().top_k;
   for (size_t layer = 0; layer < window.counts.size(); ++layer) {

@@ -8,6 +8,19 @@
 #include "base/check.h"
 
 namespace braid {
+namespace {
+
+void Add(const RankRows& some, RankRows& sum) {
+  if (sum.rows.empty()) {
+    sum = some;
+    return;
+  }
+  for (size_t l = 0; l < some.rows.size(); ++l) {
+    for (size_t r = 0; r < some.rows[l].size(); ++r) sum.rows[l][r] += some.rows[l][r];
+  }
+}
+
+}  // namespace
 
 double RankRows::Balance() const {
   int64_t sum = 0, fullest = 0;
@@ -80,8 +93,7 @@ Result<bool> RankCounts::EndPass(int64_t tokens) {
       CountRows(rank, told.subspan(counted), window);
     }
     recorder_.AddOpen(sum_);
-    std::lock_guard lock(mutex_);
-    last_ = std::move(window);
+    CompleteWindows(std::move(window));
   }
   recorder_.EndPass(tokens);
   return first;
@@ -96,9 +108,24 @@ void RankCounts::CountRows(size_t rank, std::span<const int64_t> sent, RankRows&
   }
 }
 
-RankRows RankCounts::last() const {
-  std::lock_guard lock(mutex_);
-  return last_;
+// As the recorder does: each complete window is added to the next longer one.
+void RankCounts::CompleteWindows(RankRows shortest) {
+  constexpr auto& kWindows = ExpertRecorder::kWindows;
+  open_[0] = {std::move(shortest), kWindows[0]};
+  for (size_t w = 0; w < kWindows.size() && open_[w].steps == kWindows[w]; ++w) {
+    OpenWindow complete = std::exchange(open_[w], {});
+    if (w + 1 < kWindows.size()) {
+      Add(complete.rows, open_[w + 1].rows);
+      open_[w + 1].steps += complete.steps;
+    }
+    const std::lock_guard lock(mutex_);
+    last_[w] = std::move(complete.rows);
+  }
+}
+
+RankRows RankCounts::last(size_t window) const {
+  const std::lock_guard lock(mutex_);
+  return last_[window];
 }
 
 }  // namespace braid

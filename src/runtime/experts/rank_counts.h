@@ -1,8 +1,9 @@
 // The loads of experts on several ranks: each rank counts its own tokens, and which ranks it sends
 // their rows to, also while experts move. Every few steps the first rank gets what all have
-// counted. Engine thread, but for `last`.
+// counted, and adds it to longer windows. Engine thread, but for `last`.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -13,7 +14,7 @@
 
 namespace braid {
 
-// Of the last complete window of ExpertRecorder::kWindows[0] steps.
+// Of some steps.
 struct RankRows {
   std::vector<int32_t> layers;             // of the model: those with experts
   std::vector<std::vector<int64_t>> rows;  // [layer][rank]: experts' rows that the rank computed
@@ -35,12 +36,14 @@ class RankCounts {
   Result<bool> EndPass(int64_t tokens);
   std::span<const int64_t> sum() const { return sum_; }  // [layer][expert]
 
-  // Any thread; on the first rank.
-  RankRows last() const;
+  // Any thread; on the first rank: of the last complete window of ExpertRecorder::kWindows[window]
+  // steps. No layers before the first.
+  RankRows last(size_t window) const;
 
  private:
   void AddRows(size_t index);
   void CountRows(size_t rank, std::span<const int64_t> sent, RankRows& window) const;
+  void CompleteWindows(RankRows shortest);
 
   ExpertRecorder& recorder_;
   const ops::Ranks& ranks_;
@@ -52,8 +55,14 @@ class RankCounts {
   };
   std::vector<Layer> layers_;
   std::vector<int64_t> own_, all_, sum_;  // counts of experts; in the first two then rows sent
+  // On the first rank: of each window, the shorter ones since the last that is complete.
+  struct OpenWindow {
+    RankRows rows;
+    int32_t steps = 0;
+  };
+  std::array<OpenWindow, ExpertRecorder::kWindows.size()> open_;
   mutable std::mutex mutex_;
-  RankRows last_;
+  std::array<RankRows, ExpertRecorder::kWindows.size()> last_;
 };
 
 }  // namespace braid
