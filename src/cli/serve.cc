@@ -76,7 +76,7 @@ class ServeCommand : public Command {
                "With --role decode: the --handoff-listen of prefill engines, HOST:PORT,…");
     flags.Text("--handoff-key-file", handoff_key_file_,
                "File with the secret that partners must share, or several, one a line; needed to "
-               "listen on other than a loopback address");
+               "listen on other than a loopback address; SIGHUP reloads it");
     flags.Number("--handoff-seconds", handoff_seconds_, {1, 86400},
                  "A prompt whose pages have not come after so long is computed here");
     register_.AddTo(flags);
@@ -97,6 +97,8 @@ class ServeCommand : public Command {
   Status SetKeys(Server& server) const;
   Result<ServerConfig> ConfigOf() const;
   Status CheckParsers() const;
+  Result<std::vector<std::string>> ReadPartnerKeys() const;
+  void ReadPartnerKeysAgain(Engine& engine) const;
   Status FindPartners();
   void ChooseParsers(const ChatTemplate* chat, ModelCard* card) const;
   ServerContext ContextOf(Engine& engine) const;
@@ -121,6 +123,26 @@ class ServeCommand : public Command {
   int32_t handoff_seconds_ = 300;
 };
 
+Result<std::vector<std::string>> ServeCommand::ReadPartnerKeys() const {
+  constexpr size_t kBytesMax = 4096;
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(handoff_key_file_, kBytesMax));
+  auto keys = handoff::KeysIn(text);
+  if (keys) return keys;
+  return Error{ErrorCode::kInvalid,
+               fmt::format("--handoff-key-file {}: {}", handoff_key_file_, keys.error().message),
+               "handoff-key-file"};
+}
+
+void ServeCommand::ReadPartnerKeysAgain(Engine& engine) const {
+  if (handoff_key_file_.empty() || engine.partners() == nullptr) return;
+  if (auto keys = ReadPartnerKeys()) {
+    engine.partners()->SetKeys(*std::move(keys));
+    LogInfo("the partners' secrets were read again");
+  } else {
+    LogError("the partners' secrets stay as they were: {}", keys.error().message);
+  }
+}
+
 // What the flags say of partners.
 Status ServeCommand::FindPartners() {
   const auto bad = [](std::string message) { return Error{ErrorCode::kInvalid, message, "role"}; };
@@ -143,14 +165,7 @@ Status ServeCommand::FindPartners() {
     partners.prefills.push_back(std::move(at));
   }
   if (!handoff_key_file_.empty()) {
-    constexpr size_t kBytesMax = 4096;
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(handoff_key_file_, kBytesMax));
-    auto keys = handoff::KeysIn(text);
-    if (!keys) {
-      return bad(
-          fmt::format("--handoff-key-file {}: {}", handoff_key_file_, keys.error().message));
-    }
-    partners.keys = *std::move(keys);
+    ASSIGN_OR_RETURN(partners.keys, ReadPartnerKeys());
   }
   if (role_ == "decode") return {};
   ASSIGN_OR_RETURN(partners.listen, handoff::ParseHostPort(handoff_listen_));
@@ -342,6 +357,7 @@ void ServeCommand::Register(const Engine& engine, const Server& server,
 Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals) {
   const auto reload = [&] {
     access_.ReadAgain([&] { return SetKeys(server); }, [&] { return server.ReloadTls(); });
+    ReadPartnerKeysAgain(engine);
   };
   access_.WaitForStop(signals, reload, [&] { return !engine.group_status().ok(); });
   announcer_.reset();

@@ -405,6 +405,15 @@ void Partners::SetPrefills(const std::vector<HostPort>& found) {
   });
 }
 
+void Partners::SetKeys(std::vector<std::string> keys) {
+  CHECK(!keys.empty());
+  State& s = *state_;
+  s.Command([&s, keys = std::move(keys)] {
+    s.options.keys = keys;
+    for (auto& [text, prefill_engine] : s.prefills) prefill_engine.failures = 0;  // tried at once
+  });
+}
+
 void Partners::Attach(const Arena& arena, const CacheGeometry& geometry) {
   state_->pages.Attach(0, arena, geometry);
 }

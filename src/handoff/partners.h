@@ -69,6 +69,8 @@ class Partners final : public Mover {
   // A decode engine's: prefill engines besides those of the options, in place of those that were
   // named last. A connection that stands goes on. Any thread.
   void SetPrefills(const std::vector<HostPort>& found);
+  // Those of the next partners, at least one; connections that stand go on. Any thread.
+  void SetKeys(std::vector<std::string> keys);
 
   void Attach(const Arena& arena, const CacheGeometry& geometry) override;
   // Of a kDecode request, after Expect; or of a kPrefill request that a partner asked for.

@@ -384,6 +384,39 @@ def test_a_key_is_replaced_while_both_are_in_use(tmp_path, first, second, pairs)
         assert "nnnn" not in "".join(prefill.log) and "oooo" not in "".join(prefill.log)
 
 
+def test_a_key_is_replaced_without_a_restart(tmp_path):
+    file = tmp_path / "keys"
+    decodes = {name: tmp_path / name for name in "on"}
+    for name, key in (*decodes.items(), ("o", file)):
+        key.write_text(name * 32 + "\n")
+
+    def read_again(text, engine, wanted):
+        file.write_text(text)
+        lines = "".join(engine.log).count(wanted)
+        engine.process.send_signal(signal.SIGHUP)
+        until(lambda: "".join(engine.log).count(wanted) == lines + 1)
+
+    def decoding_with(prefill, name):
+        return decoding([prefill], "--handoff-key-file", str(decodes[name]))
+
+    with prefilling("--handoff-key-file", str(file)) as prefill, \
+            decoding_with(prefill, "o") as stays:  # fmt: skip
+        read_again("n" * 32 + "\n" + "o" * 32, prefill, "secrets were read again")
+        read_again("short", prefill, "secrets stay as they were: --handoff-key-file")
+        with decoding_with(prefill, "n"):
+            pass
+        where = f"127.0.0.1:{handoff_port(prefill)}"
+        flags = with_flags(["--handoff-key-file", str(decodes["o"])])
+        with serving("--role", "decode", "--prefill", where, *flags) as late:
+            until(lambda: "--handoff-key-file of the two engines differ" in "".join(late.log))
+            decodes["o"].write_text("o" * 32 + "\n" + "n" * 32 + "\n")
+            late.process.send_signal(signal.SIGHUP)
+            until(lambda: metric(late, "handoff_partners") == 1)
+        assert metric(stays, "handoff_partners") == 1
+        post(stays.port, {"prompt": prompt(80, 200)})
+        until(lambda: metric(stays, "handoffs_total", 'end="done"') == 1)
+
+
 def test_a_key_file_without_usable_secrets_is_refused(braid, tiny, tmp_path):
     for text, why in (("\n", "holds no secret"), ("a" * 32 + "\nshort\n", "line 2 has 5 bytes"),
                       (("a" * 32 + "\n") * 9, "more than 8 lines")):  # fmt: skip
