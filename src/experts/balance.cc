@@ -106,7 +106,7 @@ BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> cur
   CHECK(counts.size() == current.size() * experts && window.groups > 0);
   CHECK(window.layers.empty() || window.layers.size() == current.size());
   BalanceDecision decision;
-  double sum = 0, fullest = 0, fullest_next = 0;
+  double sum = 0, fullest = 0, fullest_next = 0, time = 0, saved_in_all = 0;
   for (size_t layer = 0; layer < current.size(); ++layer) {
     const auto chosen = counts.subspan(layer * experts, experts);
     std::vector<double> loads(chosen.begin(), chosen.end());
@@ -125,12 +125,20 @@ BalanceDecision Decide(const ExpertShape& shape, std::span<const LayerSlots> cur
     const double saved = before.time - after.time;
     const bool pays = saved >= rules.gain_min * before.time && saved > cost;
     if (!pays) next = old;
+    time += before.time;
+    saved_in_all += pays ? saved : 0;
     sum += std::accumulate(loads.begin(), loads.end(), 0.0);
     fullest += before.fullest;
     fullest_next += pays ? after.fullest : before.fullest;
     decision.received += Received(shape, old, next);
     decision.moves |= next != old;
     decision.next.push_back(std::move(next));
+  }
+  if (saved_in_all < rules.gain_min * time) {
+    decision.next.assign(current.begin(), current.end());
+    decision.moves = false;
+    decision.received = 0;
+    fullest_next = fullest;
   }
   if (fullest > 0) decision.balance = sum / (fullest * shape.ranks);
   if (fullest_next > 0) decision.balance_next = sum / (fullest_next * shape.ranks);

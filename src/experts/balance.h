@@ -1,6 +1,7 @@
 // Whether the experts should lie elsewhere, from what tokens chose lately: what time a new
 // placement would save, counted in rows of an expert, and what it costs to move there. Layers are
-// judged one by one, so that a layer whose load is even stays as it is. Pure; any thread.
+// judged one by one, so that a layer whose load is even stays as it is, and then all together, so
+// that steps are not disturbed for little. Pure; any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,9 @@ namespace braid {
 
 struct BalanceRules {
   double wanted = 0.95;  // balance at which a new placement of a layer is content
-  // A layer stays as it is if its slowest rank would not save at least this part of its time: loads
-  // change, and experts must not move to and fro.
+  // A layer stays as it is if its slowest rank would not save at least this part of its time, and
+  // all do if that holds of their times together: loads change, and experts must not move to and
+  // fro.
   double gain_min = 0.05;
   // Reading an expert's weights takes as long as computing so many rows of it: where few tokens
   // choose it in a step, its rank reads it for them all the same, and so does every replica's.

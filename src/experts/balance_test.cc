@@ -32,6 +32,20 @@ TEST(Balance, StaysWhereItIsWhenTheGainIsSmall) {
   EXPECT_EQ(decision.next, kInOrder);
 }
 
+TEST(Balance, StaysWhereItIsWhenAllLayersTogetherGainLittle) {
+  // The first layer's slowest rank would save half of 1,000 rows; the other's takes 18,000.
+  const std::vector<int64_t> counts = {500, 500, 10, 10, 9000, 9000, 9000, 9000};
+  const BalanceDecision stays = Decide(kTwo, kInOrder, {counts}, {});
+  EXPECT_FALSE(stays.moves);
+  EXPECT_EQ(stays.next, kInOrder);
+  EXPECT_EQ(stays.received, 0);
+  EXPECT_EQ(stays.balance_next, stays.balance);
+  const BalanceDecision moves = Decide(kTwo, kInOrder, {counts}, {.gain_min = 0.02});
+  EXPECT_TRUE(moves.moves);
+  EXPECT_NE(moves.next[0], kInOrder[0]);
+  EXPECT_EQ(moves.next[1], kInOrder[1]);
+}
+
 TEST(Balance, StaysWhereItIsWhenMovingCostsMoreThanItSaves) {
   // Decoding in tiny batches: 40 rows are saved, and each rank would receive an expert.
   const std::vector<int64_t> counts = {40, 40, 0, 0, 0, 0, 0, 0};
