@@ -299,6 +299,7 @@ void ReturnFreedMemory() {
 Status WarmUp(Engine& engine) {
   Request request;
   request.prompt.assign(8, 0);
+  request.tenant = kOwnTenant;
   request.stop.new_tokens_max = 2;
   std::vector<Request> requests;
   requests.push_back(std::move(request));

@@ -1,5 +1,5 @@
 // See the header. One mutex guards what other threads ask for and the published figures; scheduler,
-// executor and the table of sinks belong to the thread in Run.
+// executor and the table of clients belong to the thread in Run.
 #include "scheduler/driver.h"
 
 #include <atomic>
@@ -16,12 +16,18 @@
 namespace braid {
 
 struct Driver::State {
+  struct Client {
+    OutputSink* sink = nullptr;
+    int64_t arrived_us = 0;  // clock of Submit
+  };
+
   State(Scheduler s, Executor& e, DriverConfig c)
       : scheduler(std::move(s)), executor(e), config(std::move(c)) {}
 
   std::vector<Event> Take();
   void Measure(StepDone& done, int64_t now_us);
   void Apply(const Event& event);
+  int64_t TimeOf(const Event& event) const;
   void LaunchSteps(EventSink& events);
   Plan NextPlan();
   void AuditIfIdle(int64_t now_us);
@@ -34,7 +40,7 @@ struct Driver::State {
   Scheduler scheduler;
   Executor& executor;
   const DriverConfig config;
-  std::map<RequestId, OutputSink*> sinks;  // of the requests that are alive, in order of id
+  std::map<RequestId, Client> clients;  // of the requests that are alive, in order of id
   int32_t in_flight = 0;
   bool repair = false;  // an audit has failed: before anything else, the next turn resets the cache
   DriverStats figures;  // of the engine thread; published under the mutex
@@ -44,7 +50,7 @@ struct Driver::State {
   std::atomic<int64_t> ids{0};
   Inbox inbox;
   mutable std::mutex mutex;
-  std::vector<std::pair<RequestId, OutputSink*>> new_sinks;  // one per Submit in the inbox
+  std::vector<std::pair<RequestId, Client>> new_clients;  // one per Submit in the inbox
   bool wants_pause = false;
   Status refusal;  // why nothing more can be submitted
   DriverStats published;
@@ -70,13 +76,13 @@ Status Driver::Submit(Request request, OutputSink* sink) {
   std::lock_guard lock(state_->mutex);
   RETURN_IF_ERROR(state_->refusal);
   const int32_t waiting =
-      state_->published.scheduler.waiting + static_cast<int32_t>(state_->new_sinks.size());
+      state_->published.scheduler.waiting + static_cast<int32_t>(state_->new_clients.size());
   if (waiting >= state_->scheduler.config().waiting_max) {
     return Error{ErrorCode::kExhausted,
                  fmt::format("the queue is full: {} requests wait, and at most {} may", waiting,
                              state_->scheduler.config().waiting_max)};
   }
-  state_->new_sinks.emplace_back(request.id, sink);
+  state_->new_clients.emplace_back(request.id, State::Client{sink, state_->config.now_us()});
   state_->inbox.Post(braid::Submit{std::move(request)});
   return {};
 }
@@ -145,7 +151,7 @@ bool Driver::Turn() {
   const bool ends = s.scheduler.stopping() && s.scheduler.idle();
   if (!ends) s.AuditIfIdle(s.config.now_us());
   s.Publish();
-  CHECK(!ends || (s.in_flight == 0 && s.sinks.empty()), "{} requests are left", s.sinks.size());
+  CHECK(!ends || (s.in_flight == 0 && s.clients.empty()), "{} requests are left", s.clients.size());
   return !ends;
 }
 
@@ -154,12 +160,12 @@ std::vector<Event> Driver::State::Take() {
   {
     std::lock_guard lock(mutex);
     events = inbox.Take();
-    for (const auto& [id, sink] : new_sinks) {
-      CHECK(sinks.emplace(id, sink).second, "request id {} is used twice", id.value);
+    for (const auto& [id, client] : new_clients) {
+      CHECK(clients.emplace(id, client).second, "request id {} is used twice", id.value);
     }
     // Requests that have left the inbox count as waiting until the next Publish.
-    published.scheduler.waiting += static_cast<int32_t>(new_sinks.size());
-    new_sinks.clear();
+    published.scheduler.waiting += static_cast<int32_t>(new_clients.size());
+    new_clients.clear();
   }
   for (Event& event : events) {
     if (StepDone* done = std::get_if<StepDone>(&event)) Measure(*done, config.now_us());
@@ -177,12 +183,19 @@ void Driver::State::Measure(StepDone& done, int64_t now_us) {
 }
 
 void Driver::State::Apply(const Event& event) {
-  if (config.event_log != nullptr) config.event_log->Add(event);
+  if (config.event_log != nullptr) config.event_log->Add(event, TimeOf(event));
   if (config.followers != nullptr) config.followers->Add(event);
   if (std::holds_alternative<StepDone>(event) && --in_flight == 0) figures.step_started_us = 0;
   const auto* flush = std::get_if<braid::FlushCache>(&event);
   if (flush != nullptr && flush->tiers && config.clear_tiers) config.clear_tiers(false);
   scheduler.Apply(event);
+}
+
+// A request's is when it came; it may have waited for the end of a step since.
+int64_t Driver::State::TimeOf(const Event& event) const {
+  const auto* submit = std::get_if<braid::Submit>(&event);
+  const auto at = submit != nullptr ? clients.find(submit->request.id) : clients.end();
+  return at != clients.end() ? at->second.arrived_us : config.now_us();
 }
 
 // As many as may be in flight.
@@ -198,8 +211,8 @@ void Driver::State::LaunchSteps(EventSink& events) {
     figures.step_rows = static_cast<int32_t>(plan.rows.size());
     figures.step_tokens = static_cast<int32_t>(plan.tokens.size());
     for (const Admission& admission : plan.admissions) {
-      const auto at = sinks.find(admission.request->id);
-      if (at != sinks.end()) at->second->OnAdmitted();
+      const auto at = clients.find(admission.request->id);
+      if (at != clients.end()) at->second.sink->OnAdmitted();
     }
     TellPrefixes();
     Publish();  // before the step: it may hang
@@ -237,10 +250,10 @@ void Driver::State::AuditIfIdle(int64_t now_us) {
 
 void Driver::State::Deliver() {
   for (Output& output : scheduler.TakeOutputs()) {
-    const auto at = sinks.find(output.id);
-    if (at == sinks.end()) continue;  // another rank's request
-    OutputSink* sink = at->second;
-    if (output.finish) sinks.erase(at);
+    const auto at = clients.find(output.id);
+    if (at == clients.end()) continue;  // another rank's request
+    OutputSink* sink = at->second.sink;
+    if (output.finish) clients.erase(at);
     sink->OnOutput(std::move(output));
   }
 }
@@ -259,15 +272,15 @@ void Driver::State::Fail(const Error& error) {
   {
     std::lock_guard lock(mutex);
     refusal = Error{ErrorCode::kUnavailable, error.message};
-    sinks.insert(new_sinks.begin(), new_sinks.end());
-    new_sinks.clear();
+    clients.insert(new_clients.begin(), new_clients.end());
+    new_clients.clear();
   }
-  for (const auto& [id, sink] : std::exchange(sinks, {})) {
+  for (const auto& [id, client] : std::exchange(clients, {})) {
     Output output{.id = id};
     output.finish = FinishReason::kError;
     output.error_code = ErrorCode::kUnavailable;
     output.error = error.message;
-    sink->OnOutput(std::move(output));
+    client.sink->OnOutput(std::move(output));
   }
   Publish();
 }

@@ -62,7 +62,7 @@ struct DriverConfig {
   RunListener* followers = nullptr;    // the other ranks; null: none; outlives the driver
   // While pages move, an idle loop turns at least so often: other ranks may have ends to report.
   int64_t moves_us = kHeartbeatUs;
-  std::function<int64_t()> now_us = MonotonicUs;
+  std::function<int64_t()> now_us = MonotonicUs;  // called on any thread
 };
 
 class Driver final : public EventSink {

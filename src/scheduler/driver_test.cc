@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <filesystem>
 #include <thread>
 
 #include "scheduler/testing/scheduler_fixture.h"
@@ -117,6 +118,35 @@ TEST_F(DriverTest, FiguresAreThoseOfTheLastTurn) {
   EXPECT_EQ(driver_->stats().scheduler.running, 0);
   EXPECT_EQ(driver_->stats().scheduler.finished, 1);
   EXPECT_EQ(driver_->stats().step_started_us, 0) << "no step runs";
+}
+
+TEST_F(DriverTest, TheLogSaysWhenRequestsCameAndWhenTheRestHappened) {
+  const std::string path = ::testing::TempDir() + "/driver_times_test.log";
+  auto log = EventLogWriter::Create(path, {.config = BlockConfig(), .model = "m"});
+  ASSERT_TRUE(log) << log.error().message;
+  Make({.event_log = log->get()});
+  Client first, second;
+  ASSERT_TRUE(Submit(first));
+  now_us_ = 5000;
+  driver_->Turn();
+  now_us_ = 6000;
+  ASSERT_TRUE(Submit(second));  // during a step
+  now_us_ = 9000;
+  executor_.End();
+  driver_->Turn();
+  ASSERT_TRUE((*log)->Flush());
+  auto reader = EventLogReader::Open(path);
+  ASSERT_TRUE(reader) << reader.error().message;
+  std::vector<std::pair<bool, int64_t>> times;
+  for (auto record = reader->Next(); record && *record; record = reader->Next()) {
+    const Event* event = std::get_if<Event>(&**record);
+    if (event == nullptr) continue;
+    times.emplace_back(std::holds_alternative<braid::Submit>(*event), reader->at_us());
+  }
+  EXPECT_THAT(times,
+              ElementsAre(std::pair(true, 1000), std::pair(true, 6000), std::pair(false, 9000)));
+  Finish();
+  std::filesystem::remove(path);
 }
 
 TEST_F(DriverTest, APauseHoldsStepsUntilItEnds) {

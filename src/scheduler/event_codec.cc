@@ -33,6 +33,7 @@ enum class Kind : uint8_t {
   kPagesKnown,
   kMoveExperts,
   kArenasLost,
+  kTime,
 };
 
 uint32_t Checksum(uint8_t kind, std::string_view payload) {
@@ -304,6 +305,10 @@ template <class Coder>
 void Fields(PlanMark& p, Coder& code) {
   code(p.step, p.hash);
 }
+template <class Coder>
+void Fields(TimeMark& t, Coder& code) {
+  code(t.at_us);
+}
 
 Kind KindOf(const Submit&) { return Kind::kSubmit; }
 Kind KindOf(const Abort&) { return Kind::kAbort; }
@@ -318,6 +323,7 @@ Kind KindOf(const StopRequested&) { return Kind::kStopRequested; }
 Kind KindOf(const MoveExperts&) { return Kind::kMoveExperts; }
 Kind KindOf(const ArenasLost&) { return Kind::kArenasLost; }
 Kind KindOf(const PlanMark&) { return Kind::kPlan; }
+Kind KindOf(const TimeMark&) { return Kind::kTime; }
 Kind KindOf(const LogStart&) { return Kind::kStart; }
 
 template <class T>
@@ -377,6 +383,8 @@ std::optional<AnyRecord> DecodeAs(Kind kind, std::string_view payload) {
       return Decode<ArenasLost>(payload);
     case Kind::kPlan:
       return Decode<PlanMark>(payload);
+    case Kind::kTime:
+      return Decode<TimeMark>(payload);
     case Kind::kEnd:
       break;
   }
@@ -391,6 +399,7 @@ static_assert(std::endian::native == std::endian::little, "records are little-en
 
 void AppendRecord(const LogStart& start, std::string& out) { Append(start, out); }
 void AppendRecord(const PlanMark& mark, std::string& out) { Append(mark, out); }
+void AppendRecord(const TimeMark& mark, std::string& out) { Append(mark, out); }
 void AppendRecord(const Event& event, std::string& out) {
   std::visit([&](const auto& e) { Append(e, out); }, event);
 }

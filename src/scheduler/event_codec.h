@@ -19,7 +19,7 @@
 namespace braid {
 
 // Of the records' fields.
-inline constexpr uint32_t kEventCodecVersion = 6;
+inline constexpr uint32_t kEventCodecVersion = 7;
 
 struct LogStart {
   SchedulerConfig config;
@@ -32,11 +32,18 @@ struct PlanMark {
   uint64_t hash = 0;
 };
 
-using AnyRecord = std::variant<LogStart, Event, PlanMark>;
+// The time of the events that follow, up to the next mark. In event logs only: neither the
+// scheduler nor the other ranks get it.
+struct TimeMark {
+  int64_t at_us = 0;  // of a monotonic clock
+};
+
+using AnyRecord = std::variant<LogStart, Event, PlanMark, TimeMark>;
 
 void AppendRecord(const LogStart& start, std::string& out);
 void AppendRecord(const Event& event, std::string& out);
 void AppendRecord(const PlanMark& mark, std::string& out);
+void AppendRecord(const TimeMark& mark, std::string& out);
 
 class RecordReader {
  public:

@@ -152,6 +152,16 @@ TEST(EventCodec, LostArenasComeBackWithTheReason) {
   EXPECT_EQ(std::get<ArenasLost>(std::get<Event>(**record)).error, "the device is lost");
 }
 
+TEST(EventCodec, ATimeComesBackAndIsNoEvent) {
+  std::string text;
+  AppendRecord(TimeMark{int64_t{1} << 50}, text);
+  RecordReader reader(text);
+  const auto record = reader.Next();
+  ASSERT_TRUE(record.ok() && record->has_value());
+  EXPECT_EQ(std::get<TimeMark>(**record).at_us, int64_t{1} << 50);
+  EXPECT_FALSE(EventIn<Tick>(text));
+}
+
 TEST(EventCodec, AByteThatChangedIsNoticedAndAMissingEndIsToldFromIt) {
   std::string text;
   AppendRecord(Event(Results()), text);

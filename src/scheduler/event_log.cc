@@ -17,6 +17,8 @@ constexpr size_t kHeaderBytes = 12;
 
 }  // namespace
 
+bool IsEventLog(std::string_view begin) { return begin.starts_with(kMagic); }
+
 Result<std::unique_ptr<EventLogWriter>> EventLogWriter::Create(const std::string& path,
                                                                const LogStart& start) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
@@ -38,8 +40,10 @@ EventLogWriter::~EventLogWriter() {
   if (file_ != nullptr) std::fclose(file_);
 }
 
-void EventLogWriter::Add(const Event& event) {
-  if (file_ != nullptr) AppendRecord(event, pending_);
+void EventLogWriter::Add(const Event& event, int64_t at_us) {
+  if (file_ == nullptr) return;
+  if (std::exchange(at_us_, at_us) != at_us) AppendRecord(TimeMark{at_us}, pending_);
+  AppendRecord(event, pending_);
 }
 
 void EventLogWriter::Add(const Plan& plan) {
@@ -70,9 +74,10 @@ Status EventLogReader::ReadStart() {
   const auto bad = [&](std::string what) {
     return Error{ErrorCode::kInvalid, fmt::format("{}: {}", file_.path(), what)};
   };
-  if (!text.starts_with(kMagic) || text.size() < kHeaderBytes) {
+  if (!IsEventLog(text)) {
     return bad("this is no event log; `braid serve --event-log FILE` writes one");
   }
+  if (text.size() < kHeaderBytes) return bad("the event log ends before its start record does");
   uint32_t version = 0;
   std::memcpy(&version, text.data() + kMagic.size(), sizeof(version));
   if (version != kEventCodecVersion) {
@@ -96,14 +101,19 @@ Error EventLogReader::Damaged(const Error& why) const {
 }
 
 Result<std::optional<LogRecord>> EventLogReader::Next() {
-  auto record = records_.Next();
-  if (!record) return Damaged(record.error());
-  if (!record->has_value()) return std::optional<LogRecord>();
-  if (auto* event = std::get_if<Event>(&**record)) {
-    return std::optional<LogRecord>(std::move(*event));
+  while (true) {
+    auto record = records_.Next();
+    if (!record) return Damaged(record.error());
+    if (!record->has_value()) return std::optional<LogRecord>();
+    if (auto* event = std::get_if<Event>(&**record)) {
+      return std::optional<LogRecord>(std::move(*event));
+    }
+    if (const auto* mark = std::get_if<PlanMark>(&**record)) return std::optional<LogRecord>(*mark);
+    const auto* time = std::get_if<TimeMark>(&**record);
+    if (time == nullptr) return Damaged({ErrorCode::kInvalid, "it is a second start"});
+    if (time->at_us < 0) return Damaged({ErrorCode::kInvalid, "its time is below 0"});
+    at_us_ = time->at_us;
   }
-  if (const auto* mark = std::get_if<PlanMark>(&**record)) return std::optional<LogRecord>(*mark);
-  return Damaged({ErrorCode::kInvalid, "it is a second start"});
 }
 
 }  // namespace braid

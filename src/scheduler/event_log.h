@@ -1,10 +1,11 @@
-// A run on disk: the scheduler's figures, every event it got, and a hash of every plan it made. The
-// same events give the same plans, so the file repeats the run; see scheduler/replay.h. Writers
-// belong to the engine thread.
-//
+// A run on disk: the scheduler's figures, every event it got with its time, and a hash of every
+// plan it made. The same events give the same plans, so the file repeats the run
+// (scheduler/replay.h); its requests are a load for a simulated cluster (cluster/trace.h).
 // Format, little-endian: "BRAIDLOG", a version (4 bytes), then records (scheduler/event_codec.h).
-// The first record is the start. A file that ends inside a record is whole up to that record: what
-// a crash leaves behind can be replayed.
+// The first record is the start. A time mark precedes every event whose time differs from that of
+// the event before. The time of a request is when it came, so times may go back; that of any other
+// event is when the scheduler got it. A file that ends inside a record is whole up to that record:
+// what a crash leaves behind can be replayed. Writers belong to the engine thread.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 
 #include "base/system/file.h"
@@ -20,6 +22,13 @@
 namespace braid {
 
 using LogRecord = std::variant<Event, PlanMark>;
+
+// The tenant of requests that the program makes for itself, to warm up. Tenants of clients have
+// names without brackets.
+inline constexpr std::string_view kOwnTenant = "[braid]";
+
+// Whether a file that begins so is an event log, of whatever version.
+bool IsEventLog(std::string_view begin);
 
 // Who follows a run: everything that the scheduler gets, in order, and every plan that it makes.
 // Called on the engine thread.
@@ -38,7 +47,7 @@ class EventLogWriter {
   ~EventLogWriter();
   EventLogWriter(const EventLogWriter&) = delete;
 
-  void Add(const Event& event);
+  void Add(const Event& event, int64_t at_us);  // of a monotonic clock
   void Add(const Plan& plan);
   // Hands everything added so far to the operating system. The first error (a full disk) ends the
   // log, not the run; it is returned once.
@@ -49,6 +58,7 @@ class EventLogWriter {
   std::FILE* file_;  // null after an error
   const std::string path_;
   std::string pending_;
+  int64_t at_us_ = 0;  // of the last event
 };
 
 // Where the records of a run come from.
@@ -71,6 +81,8 @@ class EventLogReader final : public RecordSource {
   // kInvalid, with the offset, when a record is damaged.
   Result<std::optional<LogRecord>> Next() override;
   bool truncated() const override { return records_.truncated(); }
+  // The time of the last event that Next gave: microseconds of the recorded run's monotonic clock.
+  int64_t at_us() const { return at_us_; }
 
  private:
   explicit EventLogReader(MappedFile file) : file_(std::move(file)) {}
@@ -80,6 +92,7 @@ class EventLogReader final : public RecordSource {
   MappedFile file_;
   LogStart start_;
   RecordReader records_{{}};  // of the file's bytes, which stay where they are
+  int64_t at_us_ = 0;
 };
 
 }  // namespace braid

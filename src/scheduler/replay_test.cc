@@ -1,6 +1,7 @@
 // A recorded run repeats, and a log that tells of another run is refused.
 #include "scheduler/replay.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -136,6 +137,41 @@ TEST_F(ReplayTest, ALogThatNoRunWroteIsRefused) {
   EXPECT_THAT(ErrorOf(records), HasSubstr("the cache is reset while requests are alive"));
 }
 
+TEST_F(ReplayTest, EventsInAFileHaveTheirTimes) {
+  const std::string path = ::testing::TempDir() + "/replay_times_test.log";
+  const std::vector<int64_t> times{0, 500, 500, 300, int64_t{1} << 45};  // one may go back
+  {
+    auto log = EventLogWriter::Create(path, {.config = BlockConfig(), .model = "m"});
+    ASSERT_TRUE(log) << log.error().message;
+    for (const int64_t at_us : times) {
+      (*log)->Add(Tick{at_us}, at_us);
+      (*log)->Add(Plan());
+    }
+  }
+  auto reader = EventLogReader::Open(path);
+  ASSERT_TRUE(reader) << reader.error().message;
+  for (const int64_t at_us : times) {
+    const auto event = reader->Next();
+    ASSERT_TRUE(event && event->has_value());
+    EXPECT_EQ(std::get<Tick>(std::get<Event>(**event)).now_us, at_us);
+    EXPECT_EQ(reader->at_us(), at_us);
+    const auto plan = reader->Next();
+    EXPECT_TRUE(plan && plan->has_value() && std::holds_alternative<PlanMark>(**plan));
+  }
+  std::string bytes = *ReadFile(path, 1 << 20);
+  AppendRecord(TimeMark{-1}, bytes);
+  std::ofstream(path) << bytes;
+  auto damaged = EventLogReader::Open(path);
+  ASSERT_TRUE(damaged) << damaged.error().message;
+  for (size_t i = 0; i < 2 * times.size(); ++i) ASSERT_TRUE(damaged->Next().ok());
+  const auto below = damaged->Next();
+  ASSERT_FALSE(below);
+  EXPECT_THAT(below.error().message,
+              HasSubstr(fmt::format("the record before byte {} is damaged: its time is below 0",
+                                    bytes.size())));
+  std::filesystem::remove(path);
+}
+
 TEST_F(ReplayTest, AFileOfARunRepeatsItAndTellsACutEnd) {
   const std::string path = ::testing::TempDir() + "/replay_test.log";
   const auto files = [] {
@@ -147,9 +183,10 @@ TEST_F(ReplayTest, AFileOfARunRepeatsItAndTellsACutEnd) {
     auto log = EventLogWriter::Create(path, records.start_);
     ASSERT_TRUE(log) << log.error().message;
     Use(BlockConfig());
+    int64_t at_us = 0;
     for (const LogRecord& record : records.records) {
       if (const Event* event = std::get_if<Event>(&record)) {
-        (*log)->Add(*event);
+        (*log)->Add(*event, at_us += 7);
         s_.Apply(*event);
         Take();
       } else {
