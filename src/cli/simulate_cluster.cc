@@ -11,13 +11,14 @@
 #include "cli/command/command_factories.h"
 #include "cli/command/pairs.h"
 #include "cluster/cluster.h"
+#include "cluster/trace.h"
 #include "forecast/expert_plan.h"
 #include "model/families/families.h"
 
 namespace braid {
 namespace {
 
-constexpr size_t kConfigBytesMax = size_t{1} << 20, kTraceBytesMax = size_t{1} << 30;
+constexpr size_t kConfigBytesMax = size_t{1} << 20;
 
 class SimulateClusterCommand : public Command {
  public:
@@ -38,7 +39,8 @@ class SimulateClusterCommand : public Command {
     flags.Choice("--load", load_, {"random", "sharegpt", "agentic"},
                  "What requests are like (default: random)");
     flags.Text("--trace-file", trace_,
-               "Requests of a trace instead: Mooncake's JSON lines or Azure's CSV");
+               "Requests of a recorded run (--event-log) instead, or of a trace: Mooncake's JSON "
+               "lines or Azure's CSV");
     flags.Text("--rate", rates_,
                "Requests (agentic: conversations) per second (default: 1); several with ,");
     flags.Number("--minutes", minutes_, {0.01, 1e5}, "During which requests come");
@@ -209,8 +211,14 @@ Result<std::vector<ClusterRun>> SimulateClusterCommand::Simulate(const ModelSpec
       .expert_balance = expert_balance_};
   std::vector<ClusterRequest> requests;
   if (!trace_.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(trace_, kTraceBytesMax));
-    ASSIGN_OR_RETURN(requests, ParseTrace(text, trace_, draw_.seconds));
+    ASSIGN_OR_RETURN(ClusterTrace trace, ReadTrace(trace_, draw_.seconds));
+    if (trace.cut) {
+      fmt::print(stderr,
+                 "{} ends before its run does: a crash cut it off, or the server still runs. What "
+                 "it has of the run is replayed\n",
+                 trace_);
+    }
+    requests = std::move(trace.requests);
     rate_list_ = {RateOf(requests)};
   }
   std::vector<ClusterRun> runs;

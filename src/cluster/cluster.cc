@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "cluster/cluster_state.h"
 #include "cluster/step_times.h"
+#include "scheduler/limits.h"
 
 namespace braid {
 namespace {
@@ -58,7 +59,7 @@ class Cluster {
   // Its prompt is computed, or will not be.
   void EndBacklog(int32_t request);
   void Submit(int32_t request);
-  void SubmitTo(int32_t engine, int32_t request, RequestRole role);
+  void SubmitTo(int32_t engine, int32_t number, Request request);
   // Tells an engine something, takes what it answers, and lets it work if it was idle.
   void Apply(int32_t engine, Event event);
   void Begin(int32_t engine);
@@ -286,7 +287,7 @@ Status Cluster::Lose(int32_t engine, int32_t request) {
     return Error{ErrorCode::kInvalid,
                  fmt::format("a request of {} + {} tokens has started {} times and never ended: "
                              "--fail-every is {:g} s, which must be longer than it takes",
-                             planned.prompt_tokens(), planned.output_tokens, live.restarts,
+                             planned.prompt_tokens(), planned.answer_tokens(), live.restarts,
                              options_.fail_every_seconds)};
   }
   ++report_.restarted;
@@ -352,20 +353,20 @@ void Cluster::Submit(int32_t number) {
     homeless_.push_back(number);
     return;
   }
-  live.prefill = PlacePrompt();
+  Request request = RequestOf(requests_[static_cast<size_t>(number)], config_.vocabulary);
+  request.id = IdOf(number);
+  live.prefill = MayReceive(config_, request) ? PlacePrompt() : -1;
   const int64_t attempt = live.attempt;
-  SubmitTo(live.engine, number, live.prefill < 0 ? RequestRole::kBoth : RequestRole::kDecode);
+  request.role = live.prefill < 0 ? RequestRole::kBoth : RequestRole::kDecode;
+  SubmitTo(live.engine, number, request);
   // Unless it was refused.
   if (live.prefill >= 0 && live.attempt == attempt) {
-    SubmitTo(live.prefill, number, RequestRole::kPrefill);
+    request.role = RequestRole::kPrefill;
+    SubmitTo(live.prefill, number, std::move(request));
   }
 }
 
-void Cluster::SubmitTo(int32_t engine, int32_t number, RequestRole role) {
-  const ClusterRequest& planned = requests_[static_cast<size_t>(number)];
-  Request request{.id = IdOf(number), .prompt = PromptTokens(planned, config_.vocabulary)};
-  request.stop.new_tokens_max = planned.output_tokens;
-  request.role = role;
+void Cluster::SubmitTo(int32_t engine, int32_t number, Request request) {
   engines_[static_cast<size_t>(engine)].requests.push_back(number);
   Apply(engine, braid::Submit{std::move(request)});
 }
@@ -421,8 +422,8 @@ void Cluster::EndMove(int32_t number) {
     ++report_.transfers_failed;
     arrived.error = "the engine that computed the prompt has failed";
   } else {
-    arrived.token = SegmentToken(requests_[static_cast<size_t>(number)].answer_key, live.output++,
-                                 config_.vocabulary);
+    arrived.token =
+        AnswerToken(requests_[static_cast<size_t>(number)], live.output++, config_.vocabulary);
   }
   if (live.prefill >= 0) Apply(live.prefill, PagesMoved{.move = *live.sends});
   Apply(live.engine, std::move(arrived));
@@ -439,9 +440,10 @@ void Cluster::EndStep(int32_t which) {
     if (row.sample) {
       Live& live = live_[request];
       const bool answers = Current(row.request) && which == live.engine;
-      result.token = SegmentToken(requests_[request].answer_key, answers ? live.output++ : 0,
-                                  config_.vocabulary);
+      result.token =
+          AnswerToken(requests_[request], answers ? live.output++ : 0, config_.vocabulary);
     }
+    if (row.prompt_logprobs) result.prompt_logprobs.resize(static_cast<size_t>(row.token_count));
     if (row.token_count > 1) moment.input_tokens += row.token_count;
   }
   engine.running = false;
@@ -555,7 +557,7 @@ Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& har
                                         options.engines_min <= options.engines));
   int64_t longest = 0;
   for (const ClusterRequest& request : requests) {
-    longest = std::max<int64_t>(longest, request.prompt_tokens() + request.output_tokens);
+    longest = std::max<int64_t>(longest, request.prompt_tokens() + request.answer_tokens());
   }
   if (spec.context_tokens_max > 0) longest = std::min<int64_t>(longest, spec.context_tokens_max);
   CHECK(options.shared.has_value() == (options.machine_engines > 1));

@@ -56,8 +56,7 @@ TEST(StepClock, MixedStepsAreBetweenTheLongerPartAndTheSum) {
 }
 
 TEST(Cluster, OneRequestTakesTheTimeOfItsSteps) {
-  const std::vector<ClusterRequest> one{
-      {.at_us = 5, .prompt = {{7, 640}}, .output_tokens = 3, .answer_key = 8}};
+  const std::vector<ClusterRequest> one{{.at_us = 5, .prompt = {{7, 640}}, .answer = {{8, 3}}}};
   const ClusterReport report = Simulated({}, one);
   const auto clock = StepClock::Create(Small(), {}, Machine(), {});
   const double prompt =
@@ -74,13 +73,11 @@ TEST(Cluster, OneRequestTakesTheTimeOfItsSteps) {
 }
 
 TEST(Cluster, ABoundOfDecodeLatencyCutsPromptsIntoShortSteps) {
-  std::vector<ClusterRequest> requests{
-      {.at_us = 0, .prompt = {{7, 64}}, .output_tokens = 2000, .answer_key = 8}};
+  std::vector<ClusterRequest> requests{{.at_us = 0, .prompt = {{7, 64}}, .answer = {{8, 2000}}}};
   for (uint64_t i = 0; i < 6; ++i) {  // the first ones teach what a prompt's token costs
     requests.push_back({.at_us = 20'000 + static_cast<int64_t>(i) * 60'000,
                         .prompt = {{20 + i, 4096}},
-                        .output_tokens = 1,
-                        .answer_key = 9});
+                        .answer = {{9, 1}}});
   }
   ClusterOptions options;
   const ClusterReport whole = Simulated(options, requests);
@@ -97,8 +94,7 @@ TEST(Cluster, EnginesOfAMachineSlowEachOtherWhileTheyCompute) {
   shared.memory_bytes_per_second /= 4;
   shared.bf16_flops /= 4;
   const auto request = [](int64_t at_us, uint64_t key) {
-    return ClusterRequest{
-        .at_us = at_us, .prompt = {{key, 640}}, .output_tokens = 40, .answer_key = 8};
+    return ClusterRequest{.at_us = at_us, .prompt = {{key, 640}}, .answer = {{8, 40}}};
   };
   ClusterOptions options{.engines = 2, .route = Policy::kRoundRobin};
   const double alone = Simulated(options, {request(0, 1)}).whole.mean();
@@ -128,8 +124,7 @@ TEST(Cluster, StepsTakeTheBalancesThatAreReplayedOneAfterTheOther) {
   for (uint64_t i = 0; i < 9; ++i) {
     requests.push_back({.at_us = static_cast<int64_t>(i) * 10'000'000,
                         .prompt = {{20 + i, 1024}},
-                        .output_tokens = 1,
-                        .answer_key = 8});
+                        .answer = {{8, 1}}});
   }
   const ClusterReport report = Simulated({.mesh = mesh, .balances = {{4, 1}, {2, 0.5}}}, requests);
   ASSERT_EQ(report.steps, 9);  // 4, 2, and 3 of the first balance again
@@ -166,14 +161,14 @@ TEST(Cluster, FailuresLoseNoRequest) {
   EXPECT_GT(report.failures, 5);
   EXPECT_GT(report.restarted, 0);
   int64_t tokens = 0;
-  for (const ClusterRequest& request : requests) tokens += request.output_tokens;
+  for (const ClusterRequest& request : requests) tokens += request.answer_tokens();
   EXPECT_EQ(report.output_tokens, tokens);
 }
 
 TEST(Cluster, AFailedEngineIsBusyUntilItFails) {
   Hardware slow = Machine();
   slow.memory_bytes_per_second = 1e4;  // steps of some ten seconds
-  const std::vector<ClusterRequest> one{{.prompt = {{7, 640}}, .output_tokens = 3}};
+  const std::vector<ClusterRequest> one{{.prompt = {{7, 640}}, .answer = {{8, 3}}}};
   const ClusterOptions options{
       .engines = 1, .fail_every_seconds = 20, .repair_seconds = 5, .seed = 3};
   const auto report = SimulateCluster(Small(), slow, {}, options, one);
@@ -187,7 +182,7 @@ TEST(Cluster, AFailedEngineIsBusyUntilItFails) {
 TEST(Cluster, ARequestThatNoEngineOutlivesIsAnError) {
   Hardware slow = Machine();
   slow.memory_bytes_per_second = 1e4;
-  const std::vector<ClusterRequest> one{{.prompt = {{7, 640}}, .output_tokens = 3}};
+  const std::vector<ClusterRequest> one{{.prompt = {{7, 640}}, .answer = {{8, 3}}}};
   const auto report =
       SimulateCluster(Small(), slow, {}, {.fail_every_seconds = 0.01, .repair_seconds = 0}, one);
   ASSERT_FALSE(report);
@@ -199,8 +194,8 @@ TEST(Cluster, ARequestThatNoEngineOutlivesIsAnError) {
 TEST(Cluster, ATurnComesAfterOneThatWasRefused) {
   // No cache holds the first prompt.
   const std::vector<ClusterRequest> turns{
-      {.prompt = {{7, 70'000}}, .output_tokens = 3, .answer_key = 8},
-      {.at_us = 5, .follows = 0, .prompt = {{7, 640}}, .output_tokens = 3, .answer_key = 9}};
+      {.prompt = {{7, 70'000}}, .answer = {{8, 3}}},
+      {.at_us = 5, .follows = 0, .prompt = {{7, 640}}, .answer = {{9, 3}}}};
   const ClusterReport report = Simulated({}, turns);
   EXPECT_EQ(report.refused, 1);
   EXPECT_EQ(report.finished, 1);
@@ -213,8 +208,7 @@ TEST(Cluster, AutoscalingFollowsTheLoadAndLosesNoRequest) {
     const int64_t at_s = i < 20 ? 5 * i : i < 180 ? 100 + (i - 20) / 4 : 140 + 5 * (i - 180);
     requests.push_back({.at_us = at_s * 1'000'000,
                         .prompt = {{static_cast<uint64_t>(i) + 1, 256}},
-                        .output_tokens = 20,
-                        .answer_key = static_cast<uint64_t>(i) + 1000});
+                        .answer = {{static_cast<uint64_t>(i) + 1000, 20}}});
   }
   Hardware slow = Machine();
   slow.memory_bytes_per_second = 1e6;
@@ -251,8 +245,7 @@ TEST(Cluster, AutoscalingFollowsTheLoadAndLosesNoRequest) {
 }
 
 TEST(Cluster, APromptComputedElsewhereTakesTheTimeOfItsPagesToo) {
-  const std::vector<ClusterRequest> one{
-      {.at_us = 5, .prompt = {{7, 640}}, .output_tokens = 3, .answer_key = 8}};
+  const std::vector<ClusterRequest> one{{.at_us = 5, .prompt = {{7, 640}}, .answer = {{8, 3}}}};
   const ClusterReport alone = Simulated({}, one);
   const ClusterReport report = Simulated({.engines = 2, .prefill_engines = 1}, one);
   ASSERT_EQ(report.transfer.count(), 1);
@@ -264,6 +257,54 @@ TEST(Cluster, APromptComputedElsewhereTakesTheTimeOfItsPagesToo) {
   EXPECT_NEAR(report.inter_token.mean(), alone.inter_token.mean(), 1e-6);
   EXPECT_EQ(report.output_tokens, 3);
   EXPECT_GT(report.prefill_busy, report.busy);
+}
+
+TEST(Cluster, APromptThatNoEngineWouldReceiveIsComputedWhereItIsAnswered) {
+  // No token after the first, less than a block, no token at all, scores; and one that is received.
+  const std::vector<ClusterRequest> requests{
+      {.prompt = {{7, 640}}, .answer = {{1, 1}}},
+      {.prompt = {{8, 10}}, .answer = {{2, 5}}},
+      {.prompt = {{9, 640}}, .answer = {}, .answer_max = 5},
+      {.prompt = {{10, 640}}, .answer = {{3, 5}}, .scores_prompt = true},
+      {.prompt = {{11, 640}}, .answer = {{4, 1}}, .answer_max = 5}};
+  const ClusterReport report = Simulated({.engines = 2, .prefill_engines = 1}, requests);
+  EXPECT_EQ(report.finished, 5);
+  EXPECT_EQ(report.transfer.count(), 1);
+  EXPECT_EQ(report.output_tokens, 1 + 5 + 5 + 1);
+  EXPECT_EQ(report.first_token.count(), 4);
+}
+
+TEST(Cluster, ScoresOfAPromptTakeTimeAndNoPrefix) {
+  const auto run = [](bool scores) {
+    return Simulated(
+        {},
+        {{.prompt = {{7, 640}}, .answer = {{1, 2}}},
+         {.at_us = 60'000'000, .prompt = {{7, 640}}, .answer = {{2, 2}}, .scores_prompt = scores}});
+  };
+  EXPECT_EQ(run(false).reused_tokens, 576);
+  EXPECT_EQ(run(true).reused_tokens, 0);
+  EXPECT_GT(run(true).first_token.Quantile(1), 1.1 * run(true).first_token.Quantile(0.01));
+}
+
+TEST(Cluster, TheHigherPriorityAndTheTenantServedLeastComeFirst) {
+  // One sequence runs at a time. A short request comes while twelve long ones of ann's wait: the
+  // sooner it is served, the shorter is the mean.
+  const auto mean = [](int32_t priority, const std::string& tenant) {
+    std::vector<ClusterRequest> requests;
+    for (uint64_t i = 0; i < 12; ++i) {
+      requests.push_back({.prompt = {{i + 1, 640}}, .answer = {{100 + i, 20}}, .tenant = "ann"});
+    }
+    requests.push_back({.at_us = 1,
+                        .prompt = {{50, 10}},
+                        .answer = {{150, 1}},
+                        .priority = priority,
+                        .tenant = tenant});
+    return Simulated({.running_max = 1}, requests).whole.mean();
+  };
+  const double last = mean(0, "ann");
+  EXPECT_LT(mean(0, "ben"), 0.95 * last);
+  EXPECT_LT(mean(1, "ann"), 0.95 * last);
+  EXPECT_NEAR(mean(-1, "ann"), last, 0.01 * last);
 }
 
 TEST(Cluster, PromptsElsewhereDoNotHoldUpAnswers) {
@@ -300,7 +341,7 @@ TEST(Cluster, FailuresOnEitherSideOfATransferLoseNoRequest) {
     const ClusterReport report = Simulated(options, requests);
     EXPECT_EQ(report.finished, static_cast<int64_t>(requests.size()));
     int64_t tokens = 0;
-    for (const ClusterRequest& request : requests) tokens += request.output_tokens;
+    for (const ClusterRequest& request : requests) tokens += request.answer_tokens();
     EXPECT_EQ(report.output_tokens, tokens);
     EXPECT_GT(report.restarted, 0);
     failed += report.transfers_failed;
@@ -351,7 +392,7 @@ TEST(Workload, DrawsWhatItSays) {
   for (const ClusterRequest& r : requests) {
     EXPECT_GE(r.prompt_tokens(), 128);
     EXPECT_LE(r.prompt_tokens(), 256);
-    out += r.output_tokens;
+    out += r.answer_tokens();
   }
   EXPECT_NEAR(out / static_cast<double>(requests.size()), 24, 0.5);
   double in = 0;
@@ -368,9 +409,13 @@ TEST(Workload, LaterTurnsBeginAsEarlierOnesWithTheirAnswers) {
     const ClusterRequest& before = requests[static_cast<size_t>(r.follows)];
     const std::vector<TokenId> now = PromptTokens(r, 1000), then = PromptTokens(before, 1000);
     ASSERT_TRUE(std::equal(then.begin(), then.end(), now.begin()));
-    for (int32_t i = 0; i < before.output_tokens; ++i) {
-      ASSERT_EQ(now[then.size() + static_cast<size_t>(i)],
-                SegmentToken(before.answer_key, i, 1000));
+    ASSERT_EQ(before.answer.size(), 1U);
+    for (int32_t i = 0; i < before.answer_tokens(); ++i) {
+      const TokenId token = now[then.size() + static_cast<size_t>(i)];
+      ASSERT_EQ(token, SegmentToken(before.answer[0].key, i, 1000));
+      // The last one is never computed: it is the end instead.
+      const bool last = i + 1 == before.answer_tokens();
+      ASSERT_EQ(AnswerToken(before, i, 1000), last ? kEndToken : token);
     }
     ++turns;
   }
@@ -396,7 +441,7 @@ TEST(Workload, ReadsPublicTraces) {
   ASSERT_EQ(azure->size(), 2U);
   EXPECT_EQ((*azure)[1].at_us, 60500000);
   EXPECT_EQ((*azure)[1].prompt_tokens(), 396);
-  EXPECT_EQ((*azure)[1].output_tokens, 109);
+  EXPECT_EQ((*azure)[1].answer_tokens(), 109);
   const auto error = [](std::string_view text) {
     const auto read = ParseTrace(text, "t", 10);
     return read ? std::string("none") : read.error().message;

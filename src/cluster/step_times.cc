@@ -17,7 +17,7 @@ double StepTimes::SecondsOf(std::span<const Row> rows, size_t window, size_t clo
     of.tokens += row.token_count;
     ++of.sequences;
     of.context_tokens += row.start;
-    of.logits_rows += row.sample ? 1 : 0;
+    of.logits_rows += row.prompt_logprobs ? row.token_count : row.sample;
   }
   // Nearly equal steps take the same time: contexts by 64 tokens, prompts by 16.
   uint64_t key = MixBits(window * 2 + clock);

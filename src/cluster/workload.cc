@@ -9,6 +9,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/check.h"
 #include "base/json.h"
 #include "base/rng.h"
 
@@ -54,7 +55,7 @@ class Drawer {
                               : Uniform(rng_, options_.input_tokens, options_.range_ratio);
       const int32_t out = chat ? LogNormal(rng_, kChatOutputMean, kChatOutputSigma)
                                : Uniform(rng_, options_.output_tokens, options_.range_ratio);
-      Add({.at_us = at_us, .prompt = {{NewKey(), in}}, .output_tokens = out});
+      Add({.at_us = at_us, .prompt = {{NewKey(), in}}}, out);
     }
     return std::move(requests_);
   }
@@ -62,13 +63,13 @@ class Drawer {
  private:
   double Gap() { return -std::log(1 - rng_.Uniform()) / options_.requests_per_second; }
   uint64_t NewKey() { return MixBits(options_.seed) + ++keys_; }
-  void Add(ClusterRequest request) {
-    request.answer_key = NewKey();
+  void Add(ClusterRequest request, int32_t output_tokens) {
+    request.answer = {{NewKey(), output_tokens}};
     requests_.push_back(std::move(request));
   }
 
   void Conversation(int64_t at_us) {
-    std::vector<PromptSegment> known{
+    std::vector<TokenSegment> known{
         {static_cast<uint64_t>(rng_.Below(kAgents)) + 1, kIntroductionTokens}};
     const auto turns = static_cast<int32_t>(1 + rng_.Below(kTurnsMax));
     for (int32_t turn = 0; turn < turns; ++turn) {
@@ -77,9 +78,9 @@ class Drawer {
       const int64_t wait_us = static_cast<int64_t>(2e6 * -std::log(1 - rng_.Uniform()));
       Add({.at_us = turn == 0 ? at_us : wait_us,
            .follows = turn == 0 ? -1 : static_cast<int32_t>(requests_.size()) - 1,
-           .prompt = known,
-           .output_tokens = LogNormal(rng_, 150, 0.8)});
-      known.push_back({requests_.back().answer_key, requests_.back().output_tokens});
+           .prompt = known},
+          LogNormal(rng_, 150, 0.8));
+      known.push_back(requests_.back().answer.front());
     }
   }
 
@@ -148,7 +149,7 @@ class TraceReader {
         !ids->is_array()) {
       return Wrong("needs timestamp, input_length, output_length and hash_ids");
     }
-    std::vector<PromptSegment> prompt;
+    std::vector<TokenSegment> prompt;
     auto left = static_cast<int32_t>(in);
     for (const json::value& id : ids->as_array()) {
       if (!id.is_int64() || id.get_int64() < 0) return Wrong("hash_ids must be whole numbers");
@@ -179,17 +180,17 @@ class TraceReader {
     return Add(*at, {{(uint64_t{1} << 40) + static_cast<uint64_t>(number_), in}}, out);
   }
 
-  Status Add(double at, std::vector<PromptSegment> prompt, int32_t out) {
+  Status Add(double at, std::vector<TokenSegment> prompt, int32_t out) {
     if (!first_) first_ = at;
     if (at < *first_) {
       return Wrong(fmt::format("is {:.3f} s before the first request; sort the trace by time",
                                *first_ - at));
     }
     if (at - *first_ >= seconds_) return {};
-    requests_.push_back({.at_us = static_cast<int64_t>((at - *first_) * 1e6),
-                         .prompt = std::move(prompt),
-                         .output_tokens = std::max(out, 1),
-                         .answer_key = (uint64_t{1} << 50) + static_cast<uint64_t>(number_)});
+    requests_.push_back(
+        {.at_us = static_cast<int64_t>((at - *first_) * 1e6),
+         .prompt = std::move(prompt),
+         .answer = {{(uint64_t{1} << 50) + static_cast<uint64_t>(number_), std::max(out, 1)}}});
     return {};
   }
 
@@ -200,13 +201,16 @@ class TraceReader {
   std::vector<ClusterRequest> requests_;
 };
 
-}  // namespace
-
-int32_t ClusterRequest::prompt_tokens() const {
+int32_t TokensOf(const std::vector<TokenSegment>& segments) {
   int32_t tokens = 0;
-  for (const PromptSegment& segment : prompt) tokens += segment.tokens;
+  for (const TokenSegment& segment : segments) tokens += segment.tokens;
   return tokens;
 }
+
+}  // namespace
+
+int32_t ClusterRequest::prompt_tokens() const { return TokensOf(prompt); }
+int32_t ClusterRequest::answer_tokens() const { return TokensOf(answer); }
 
 std::vector<ClusterRequest> MakeRequests(const ClusterLoadOptions& options) {
   return Drawer(options).Draw();
@@ -235,12 +239,33 @@ TokenId SegmentToken(uint64_t key, int32_t i, int32_t vocabulary) {
 std::vector<TokenId> PromptTokens(const ClusterRequest& request, int32_t vocabulary) {
   std::vector<TokenId> tokens;
   tokens.reserve(static_cast<size_t>(request.prompt_tokens()));
-  for (const PromptSegment& segment : request.prompt) {
+  for (const TokenSegment& segment : request.prompt) {
     for (int32_t i = 0; i < segment.tokens; ++i) {
-      tokens.push_back(SegmentToken(segment.key, i, vocabulary));
+      tokens.push_back(SegmentToken(segment.key, segment.first + i, vocabulary));
     }
   }
   return tokens;
+}
+
+TokenId AnswerToken(const ClusterRequest& request, int32_t i, int32_t vocabulary) {
+  if (i + 1 == request.answer_tokens()) return kEndToken;
+  for (const TokenSegment& segment : request.answer) {
+    if (i < segment.tokens) return SegmentToken(segment.key, segment.first + i, vocabulary);
+    i -= segment.tokens;
+  }
+  CHECK(false, "an answer goes on {} tokens behind its end", i + 1);
+}
+
+Request RequestOf(const ClusterRequest& request, int32_t vocabulary) {
+  Request asked;
+  asked.prompt = PromptTokens(request, vocabulary);
+  asked.stop.stop_tokens = {kEndToken};
+  const int32_t tokens = request.answer_tokens();
+  asked.stop.new_tokens_max = tokens == 0 ? 0 : std::max(request.answer_max, tokens);
+  if (request.scores_prompt) asked.prompt_logprobs = 0;
+  asked.priority = request.priority;
+  asked.tenant = request.tenant;
+  return asked;
 }
 
 }  // namespace braid

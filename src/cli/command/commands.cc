@@ -72,7 +72,9 @@ constexpr CommandEntry kCommands[] = {
      "    --load sharegpt --rate 20,40,80 --html front.html\n"
      "  braid simulate cluster config.json --trace-file mooncake.jsonl --engines 16 --json\n"
      "  braid simulate cluster config.json --engines 8 --prefill-engines 4 --rate 20\n"
-     "  braid simulate cluster config.json --load agentic --route prefix --fail-every 300\n",
+     "  braid simulate cluster config.json --load agentic --route prefix --fail-every 300\n"
+     "  braid serve MODEL --event-log run.log\n"
+     "  braid simulate cluster MODEL --trace-file run.log --engines 2\n",
      MakeSimulateClusterCommand},
     {"", "simulate", "Test the scheduler and the prefix cache on random workloads",
      "  braid simulate --seeds 100000\n"

@@ -138,7 +138,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
                "A rank that is not heard of for so long is lost, which ends the others");
   AddSchedulerFlags(flags, Offered::kEngine, options.scheduler);
   AddTierFlags(flags, options);
-  flags.Text("--event-log", options.event_log, "Record the run in FILE for `braid replay FILE`");
+  flags.Text("--event-log", options.event_log,
+             "Record the run in FILE for `braid replay FILE` and `braid simulate cluster`");
   AddExpertFlags(flags, options);
   flags.Text("--trace", options.trace_file,
              "Write a trace of all threads to FILE (for chrome://tracing or Perfetto)");
