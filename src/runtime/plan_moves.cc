@@ -15,6 +15,9 @@ PlanMoves::PlanMoves(const MoversByPlace& movers, const Arena& arena, const Cach
 }
 
 void PlanMoves::Start(const Plan& plan, EventSink& events) const {
+  if (Mover* tier = movers_[static_cast<size_t>(Place::kDisk)]; tier != nullptr) {
+    for (const PagesAhead& ahead : plan.ahead) tier->ReadAhead(ahead);
+  }
   for (const PageMove& move : plan.moves) {
     Mover* mover = movers_[static_cast<size_t>(move.place)];
     CHECK(mover != nullptr, "nobody moves pages of place {}", static_cast<int>(move.place));

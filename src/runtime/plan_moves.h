@@ -1,5 +1,5 @@
-// The moves of plans: handed to the movers of their places, ended where the arena is lost. Engine
-// thread.
+// The moves of plans, and what is read ahead for later ones: handed to the movers of their places.
+// Moves end where the arena is lost. Engine thread.
 #pragma once
 
 #include <array>

@@ -41,6 +41,8 @@ struct Mover {
   // to those that leave, and nobody looks at those that come. After it the mover touches them no
   // more, whatever the move's status: a mover that cannot be sure of that does not post.
   virtual void Start(const PageMove& move, EventSink& events) = 0;
+  // Engine thread; must not block. A place that has nothing to gain by it ignores it.
+  virtual void ReadAhead(const PagesAhead& /*ahead*/) {}
   // Returns when the ends of all moves are posted, none of which waits for the engine thread, that
   // calls this.
   virtual void Drain() = 0;

@@ -80,6 +80,15 @@ struct PageMove {
   bool in() const { return direction == Direction::kIn; }
 };
 
+// Parts that a tier will be asked for when a request that waits is admitted, so that it may begin
+// to read them: a hint, which it may ignore and which may be wrong. Without parts: the request
+// waits no more, and what was named for it need not be read ahead any more.
+struct PagesAhead {
+  RequestId request;
+  DpRankId dp_rank;  // where it is likely to run
+  std::vector<KnownPart> parts;
+};
+
 // Nobody needs the block's contents any more. A table of this plan may name the block again.
 struct FreedBlock {
   DpRankId dp_rank;
@@ -98,8 +107,9 @@ struct Plan {
   // The rank of a slot is slot / running_max.
   std::vector<int32_t> dp_rank_rows;
   std::vector<TokenId> tokens;   // the rows' tokens, back to back
-  std::vector<PageMove> moves;   // started when the step is launched, side by side with it
-  std::vector<SlotId> released;  // slots whose sequence has left; applied last
+  std::vector<PagesAhead> ahead;  // of Place::kDisk; handed over in order, before the moves
+  std::vector<PageMove> moves;    // started when the step is launched, side by side with it
+  std::vector<SlotId> released;   // slots whose sequence has left; applied last
   // Where experts are to lie (MoveExperts): moving them begins with this step. Empty: nothing new.
   std::vector<std::vector<int32_t>> experts;
   bool empty() const { return rows.empty() && moves.empty(); }

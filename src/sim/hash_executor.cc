@@ -4,6 +4,7 @@
 #include "sim/hash_executor.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -78,11 +79,35 @@ void HashExecutor::CheckRanks(const Plan& plan) const {
   CHECK(at == plan.rows.size(), "I-21: {} rows are of no rank", plan.rows.size() - at);
 }
 
+// What is to be read ahead is named once, for requests that wait, and is void when they do no more.
+void HashExecutor::TakeAhead(const Plan& plan) {
+  for (const PagesAhead& ahead : plan.ahead) {
+    const int64_t id = ahead.request.value;
+    CHECK(ahead.dp_rank.value >= 0 && ahead.dp_rank.value < options_.dp_ranks,
+          "pages ahead of request {} are of rank {}", id, ahead.dp_rank.value);
+    if (ahead.parts.empty()) {
+      CHECK(ahead_.erase(ahead.request) == 1, "nothing is read ahead of request {}", id);
+      continue;
+    }
+    std::set<KnownPart> parts(ahead.parts.begin(), ahead.parts.end());
+    for (const auto& [request, named] : ahead_) parts.insert(named.begin(), named.end());
+    size_t count = ahead.parts.size();
+    for (const auto& [request, named] : ahead_) count += named.size();
+    CHECK(parts.size() == count, "a part ahead of request {} is named twice", id);
+    CHECK(ahead_.emplace(ahead.request, ahead.parts).second, "request {} is looked at twice", id);
+  }
+  for (const Admission& admission : plan.admissions) {
+    CHECK(!ahead_.contains(admission.request->id),
+          "request {} is admitted, and is still read ahead of", admission.request->id.value);
+  }
+}
+
 void HashExecutor::Launch(Plan plan, EventSink& events) {
   if (options_.on_launch) options_.on_launch(plan);
   CHECK(steps_.size() <= 1, "{} steps are in flight", steps_.size());
   CHECK(!plan.empty(), "step {} has no rows", plan.step.value);
   CheckRanks(plan);
+  TakeAhead(plan);
   for (const Admission& admission : plan.admissions) Admit(plan, admission);
   for (const TableUpdate& update : plan.tables) Update(update);
   int32_t tokens = 0;

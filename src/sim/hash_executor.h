@@ -142,6 +142,7 @@ class HashExecutor : public Executor {
   size_t RankOf(SlotId slot) const;
   Group& GroupOf(const Slot& slot, size_t g) { return groups_[slot.dp_rank * kinds_ + g]; }
   void CheckRanks(const Plan& plan) const;
+  void TakeAhead(const Plan& plan);
   void Admit(const Plan& plan, const Admission& admission);
   void Update(const TableUpdate& update);
   void CheckReused(const Group& group, const Slot& slot, const TableUpdate& update) const;
@@ -180,6 +181,7 @@ class HashExecutor : public Executor {
   std::deque<StepInFlight> steps_;
   std::vector<FakeMove> moves_;
   std::map<KnownPart, StoredPart> tier_;
+  std::map<RequestId, std::vector<KnownPart>> ahead_;  // what was named for those that wait
   std::vector<TokenId> tokens_;        // scratch: the row's tokens
   std::vector<uint64_t> prefixes_;     // scratch: the prefix hash after each token of the row
   int64_t launched_ = 0, landed_ = 0;  // steps

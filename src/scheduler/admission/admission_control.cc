@@ -36,6 +36,7 @@ void AdmissionControl::Enqueue(Sequence& s) {
 void AdmissionControl::Withdraw(Sequence& s) {
   if (s.leader != nullptr) Unfollow(s);
   queue_.Erase(s);
+  EndAhead(s);
   s.waiting = false;
 }
 
@@ -171,6 +172,7 @@ bool AdmissionControl::AdmitTo(Sequence& s, DpRankId r) {
   }
   queue_.Admitted(s);
   queue_.Erase(s);
+  EndAhead(s);
   // For what is to be computed at once, less what an earlier admission charged and nobody computed;
   // ChargeComputed adds what comes on top.
   const int64_t now = s.known_tokens() - std::max(s.planned, s.arriving);

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <array>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "scheduler/admission/waiting_queue.h"
 #include "scheduler/config.h"
 #include "scheduler/dp_rank.h"
+#include "scheduler/plan.h"
 
 namespace braid {
 
@@ -35,6 +38,9 @@ class AdmissionControl {
   // What a sequence awaited from a tier is there: up to `end` it is reused,
   // and at most so many tokens came from disk.
   void CountArrived(Sequence& s, int32_t end, int32_t from_disk);
+  // Appends what a tier may begin to read for the first of those that wait: what it has beyond the
+  // arena, each part once, within a bound for all of them together (read_ahead.cc).
+  void PlanReadAhead(std::vector<PagesAhead>& ahead);
   // All ranks have empty arenas again, and nobody waits.
   void Reset();
 
@@ -86,6 +92,16 @@ class AdmissionControl {
   bool FollowAnyone(Sequence& s, DpRankId rank, const PrefixMatch& match);
   void Unfollow(Sequence& s);
 
+  // What tiers are asked to read ahead: read_ahead.cc.
+  struct Ahead {
+    std::map<RequestId, PagesAhead> named;  // for requests that wait
+    std::set<KnownPart> parts;              // all of them
+    int64_t bytes = 0;                      // that these have
+    std::vector<PagesAhead> ended;          // of those that wait no more; no plan has told it yet
+  };
+  void NameAhead(Sequence& s, std::vector<PagesAhead>& ahead);
+  void EndAhead(Sequence& s);
+
   const SchedulerConfig& config_;
   DpRanks& ranks_;
   const bool has_state_;
@@ -96,6 +112,7 @@ class AdmissionControl {
   DpRankId next_{0};         // of round robin
   int64_t epochs_ = 0;       // of the prefix caches
   std::vector<Sequence*> admitted_;
+  Ahead ahead_;
   Counts counts_;
 };
 

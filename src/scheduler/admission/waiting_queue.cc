@@ -65,6 +65,25 @@ Sequence* WaitingQueue::First(DpRankId rank) const {
   return firsts.empty() ? nullptr : firsts.begin()->second;
 }
 
+std::vector<Sequence*> WaitingQueue::Head(DpRankId rank, size_t count) const {
+  const Lines& lines = rank.valid() ? own_[rank] : anywhere_;
+  using Line = std::set<Sequence*, ByPriority>;
+  std::vector<std::pair<Line::const_iterator, Line::const_iterator>> rest;  // of each tenant's line
+  for (const auto& [key, first] : lines.firsts) {
+    if (rest.size() == count) break;
+    const Line& line = lines.by_tenant.at(first->request.tenant);
+    rest.emplace_back(line.begin(), line.end());
+  }
+  std::vector<Sequence*> head;
+  for (size_t before = 0; head.size() < count; before = head.size()) {
+    for (auto& [at, end] : rest) {
+      if (at != end && head.size() < count) head.push_back(*at++);
+    }
+    if (head.size() == before) break;
+  }
+  return head;
+}
+
 bool WaitingQueue::Before(const Sequence& a, const Sequence& b) const {
   return KeyOf(a) < KeyOf(b);
 }

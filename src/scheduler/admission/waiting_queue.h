@@ -30,6 +30,9 @@ class WaitingQueue {
   // The next of those that must run on the rank, or, without one, may run on any; null when none
   // waits.
   Sequence* First(DpRankId rank) const;
+  // At most `count` of the same, about in the order in which they will be admitted: after the first
+  // of each tenant come their second ones.
+  std::vector<Sequence*> Head(DpRankId rank, size_t count) const;
   // Whether `a` is before `b`, of whichever queues.
   bool Before(const Sequence& a, const Sequence& b) const;
   // The sequence was admitted; it was First.

@@ -177,5 +177,27 @@ TEST_P(WaitingQueueCrowdTest, DebtsAreForgottenOnlyPastTheBoundOfTenants) {
 INSTANTIATE_TEST_SUITE_P(Bounds, WaitingQueueCrowdTest,
                          ::testing::Values(Crowd{5000, true}, Crowd{9000, false}));
 
+TEST_F(WaitingQueueTest, ItsHeadHasEachTenantsFirstBeforeTheirSecond) {
+  Wait("a");
+  Wait("a");
+  Wait("b");
+  Wait("a", 1);
+  Sequence& own = Make("c", 5, 1);
+  queue_.Insert(own);
+  const auto head = [&](int32_t rank, size_t count) {
+    std::vector<int64_t> ids;
+    for (const Sequence* s : queue_.Head(DpRankId(rank), count)) ids.push_back(s->id.value);
+    return ids;
+  };
+  EXPECT_EQ(head(-1, 10), (std::vector<int64_t>{3, 2, 0, 1}));
+  EXPECT_EQ(head(-1, 3), (std::vector<int64_t>{3, 2, 0}));
+  EXPECT_EQ(head(-1, 1), (std::vector<int64_t>{3}));
+  EXPECT_EQ(head(-1, 0), (std::vector<int64_t>{}));
+  EXPECT_EQ(head(1, 4), (std::vector<int64_t>{4}));
+  EXPECT_EQ(head(0, 4), (std::vector<int64_t>{}));
+  queue_.SetAside(own);
+  EXPECT_EQ(head(1, 4), (std::vector<int64_t>{}));
+}
+
 }  // namespace
 }  // namespace braid

@@ -41,6 +41,7 @@ struct alignas(64) Sequence {
   // stays near the core from step to step.
   Phase phase = Queued{};
   bool waiting = false;    // stands in the queue
+  bool matched = false;    // of one that waits: what a tier has of it was looked for
   bool announced = false;  // the executor knows that it holds the slot
   bool reuses = false;     // finds prefixes and publishes its own
   bool changed = false;    // has something for TakeOutputs

@@ -39,6 +39,15 @@ inline uint64_t HashPlan(const Plan& plan, uint64_t hash = 0) {
   }
   for (int32_t rows : plan.dp_rank_rows) add(rows);
   for (TokenId token : plan.tokens) add(token);
+  for (const PagesAhead& a : plan.ahead) {
+    add(a.request.value);
+    add(a.dp_rank.value);
+    for (const KnownPart& part : a.parts) {
+      add(static_cast<int64_t>(part.key.low));
+      add(static_cast<int64_t>(part.key.high));
+      add(static_cast<int64_t>(part.kind));
+    }
+  }
   for (const PageMove& m : plan.moves) {
     add(m.id.value);
     add(static_cast<int64_t>(m.place) * 2 + m.in());

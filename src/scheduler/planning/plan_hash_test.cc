@@ -25,6 +25,9 @@ Plan Example(const Request& request) {
                 .propose = {1, 0, 2}}};
   plan.dp_rank_rows = {1, 0};
   plan.tokens = {11, 12};
+  plan.ahead = {{.request = RequestId(9),
+                 .dp_rank = DpRankId(0),
+                 .parts = {{.key = {5, 6}, .kind = GroupKind::kFull}}}};
   plan.moves = {{.id = MoveId(4),
                  .place = Place::kDisk,
                  .direction = Direction::kIn,
@@ -66,6 +69,11 @@ TEST(PlanHash, AnyDifferenceChangesIt) {
       [](Plan& p) { p.rows[0].propose = {1, 0, 3}; },
       [](Plan& p) { p.dp_rank_rows = {0, 1}; },
       [](Plan& p) { p.tokens[0] = 12; },
+      [](Plan& p) { p.ahead[0].request = RequestId(8); },
+      [](Plan& p) { p.ahead[0].dp_rank = DpRankId(1); },
+      [](Plan& p) { p.ahead[0].parts[0].key.low = 4; },
+      [](Plan& p) { p.ahead[0].parts[0].key.high = 7; },
+      [](Plan& p) { p.ahead[0].parts[0].kind = GroupKind::kState; },
       [](Plan& p) { p.moves[0].id = MoveId(5); },
       [](Plan& p) { p.moves[0].place = Place::kPeer; },
       [](Plan& p) { p.moves[0].direction = Direction::kOut; },

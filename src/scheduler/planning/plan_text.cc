@@ -21,6 +21,10 @@ std::string PlanText(const Plan& plan) {
     fmt::format_to(out, "; slot {} group {} entry {} is block {}", t.slot.value, t.group.value,
                    t.index, t.block.value);
   }
+  for (const PagesAhead& a : plan.ahead) {
+    fmt::format_to(out, "; {} parts ahead of request {} on rank {}", a.parts.size(),
+                   a.request.value, a.dp_rank.value);
+  }
   for (const SlotId slot : plan.released) fmt::format_to(out, "; slot {} is free", slot.value);
   return text;
 }

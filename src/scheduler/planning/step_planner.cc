@@ -67,7 +67,10 @@ Plan StepPlanner::Next() {
     moves_.PlanWrites(r, awaited, parts_[r].plan.moves);
     empty &= parts_[r].plan.empty();
   }
-  return empty ? Plan() : Joined();
+  if (empty) return {};
+  Plan plan = Joined();
+  admission_.PlanReadAhead(plan.ahead);
+  return plan;
 }
 
 void StepPlanner::Clear() {
