@@ -19,6 +19,15 @@
 #include "tiers/disk_tier_state.h"
 
 namespace braid {
+namespace {
+
+// What is read ahead at a time. Linux reads no more by one call than a file's read-ahead window,
+// which has 128 KiB unless somebody changed it; and nothing while a file system in user space has
+// its hands full, mostly with nine of them.
+constexpr int64_t kPieceBytes = 1 << 20;
+constexpr int64_t kWindowBytes = 128 << 10;
+
+}  // namespace
 
 DiskTier::DiskTier(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
@@ -213,6 +222,40 @@ Status DiskTier::State::Write(Task& task) {
   return {};
 }
 
+// Has the kernel read a piece of a part into its page cache, and waits for it: so no more is on its
+// way from the disk than a move that begins may wait for. What is not there, or cannot be read, is
+// left to the move, which says so.
+int64_t DiskTier::State::ReadPiece(const KnownPart& part, int64_t offset) {
+  Place place;
+  int fd = -1;
+  {
+    const auto lock = Lock();
+    const auto at = parts.find(part);
+    if (at == parts.end()) return -1;
+    if (options.host != nullptr && options.host->Has(part)) return -1;
+    place = at->second;
+    const Result<int> pages = OpenPages(segments, place.segment);
+    if (!pages) return -1;
+    fd = *pages;
+    ++segments[place.segment].users;
+  }
+  const int64_t end = std::min(offset + kPieceBytes, place.at.bytes);
+  for (int64_t begin = offset; begin < end; begin += kWindowBytes) {
+    files.WillNeed(fd, std::min(kWindowBytes, end - begin), place.at.offset + begin);
+  }
+  bool there = end > offset;
+  for (int64_t begin = offset; there && begin < end; begin += kWindowBytes) {
+    const int64_t last = std::min(begin + kWindowBytes, end) - 1;
+    std::byte byte;
+    there = files.ReadAt(fd, &byte, 1, place.at.offset + last) == 1;
+  }
+  const auto lock = Lock();
+  Leave(place.segment);
+  if (!there) return -1;
+  figures.ahead_bytes += end - offset;
+  return end < place.at.bytes ? end : -1;
+}
+
 // In memory, if there is some. What makes way there and is not on disk is gone.
 bool DiskTier::State::Keep(const Task& task) {
   if (options.host == nullptr) return false;
@@ -282,6 +325,10 @@ void DiskTier::Attach(const Arena& arena, const CacheGeometry& geometry) {
 void DiskTier::Start(const PageMove& move, EventSink& events) {
   CHECK(state_->arena.data != nullptr, "a move before Attach");
   state_->queue.Start(move, events);
+}
+
+void DiskTier::ReadAhead(const PagesAhead& ahead) {
+  if (state_->on_disk()) state_->queue.ReadAhead(ahead);
 }
 
 void DiskTier::Drain() { state_->queue.Drain(); }

@@ -40,6 +40,7 @@ struct DiskTierStats {
   int64_t bytes = 0;                       // of all segments in the directory
   int64_t host_parts = 0, host_bytes = 0;  // in memory
   int64_t read_bytes = 0, written_bytes = 0;
+  int64_t ahead_bytes = 0;  // that the kernel has read ahead, or had
   int64_t read_errors = 0, write_errors = 0;  // parts
   int64_t damaged = 0;                        // places of parts whose checksum did not agree
   int64_t dropped = 0;                        // parts that made way
@@ -57,6 +58,8 @@ class DiskTier final : public Mover {
   void Watch(EventSink& events);
   void Attach(const Arena& arena, const CacheGeometry& geometry) override;
   void Start(const PageMove& move, EventSink& events) override;
+  // Any number of bytes at a time: who names them bounds them.
+  void ReadAhead(const PagesAhead& ahead) override;
   void Drain() override;
   // Removes all of this fingerprint but what other servers are writing. Of moves that have begun,
   // nothing will be there either: what they were to write is lost. Any thread; it waits for no

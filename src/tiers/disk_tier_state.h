@@ -35,9 +35,9 @@ struct DiskTier::State {
         files(o.files != nullptr ? *o.files : system),
         identity{o.fingerprint.digits, o.cipher ? o.cipher->id() : ""},
         part_file(files, options.fingerprint.portable, options.cipher ? &*options.cipher : nullptr),
-        queue([this](const PageMove& move, const PagePart& part, int64_t began_us) {
-          return CarryOut(move, part, began_us);
-        }) {}
+        queue([this](const PageMove& move, const PagePart& part,
+                     int64_t began_us) { return CarryOut(move, part, began_us); },
+              [this](const KnownPart& part, int64_t offset) { return ReadPiece(part, offset); }) {}
 
   struct Place {
     int32_t segment = 0;
@@ -64,6 +64,7 @@ struct DiskTier::State {
   void RemoveCleared();
   void WatchOthers();
   MoveQueue::Carried CarryOut(const PageMove& move, const PagePart& part, int64_t began_us);
+  int64_t ReadPiece(const KnownPart& part, int64_t offset);
   PartPieces PiecesOf(const PagePart& part) const;
   Status CarryByCopy(bool in, Task& task);
   Status Read(Task& task);

@@ -2,6 +2,7 @@
 // thread.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -17,6 +18,11 @@ struct FileLayer {
   }
   virtual int64_t WriteAt(int fd, const void* data, size_t size, int64_t offset) {
     return ::pwrite(fd, data, size, offset);
+  }
+  // Asks the kernel to read bytes into its page cache, and returns mostly before it has them.
+  // Promises nothing.
+  virtual void WillNeed(int fd, int64_t size, int64_t offset) {
+    (void)::posix_fadvise(fd, offset, size, POSIX_FADV_WILLNEED);
   }
 };
 

@@ -23,6 +23,7 @@ void MoveQueue::Stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
+    hints_.clear();
   }
   wake_.notify_all();
   for (std::thread& thread : std::exchange(threads_, {})) thread.join();
@@ -46,22 +47,53 @@ void MoveQueue::Start(const PageMove& move, EventSink& events) {
   wake_.notify_all();
 }
 
+void MoveQueue::ReadAhead(const PagesAhead& ahead) {
+  {
+    std::lock_guard lock(mutex_);
+    if (ahead.parts.empty()) {
+      std::erase_if(hints_, [&](const Hint& hint) { return hint.request == ahead.request; });
+      return;
+    }
+    for (const KnownPart& part : ahead.parts) hints_.push_back({ahead.request, part});
+  }
+  wake_.notify_one();
+}
+
 void MoveQueue::Work() {
   ::pthread_setname_np(::pthread_self(), "braid-tier");
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [&] { return stopping_ || !reads_.empty() || CanWrite(); });
+    wake_.wait(lock, [&] {
+      return stopping_ || !reads_.empty() || CanReadAhead() || CanWrite();
+    });
     const bool read = !reads_.empty();
+    if (!read && CanReadAhead()) {
+      ReadHint(lock);
+      continue;
+    }
     if (!read && !CanWrite()) return;  // who writes takes what is left
     std::deque<Task>& tasks = read ? reads_ : writes_;
     const Task task = tasks.front();
     tasks.pop_front();
-    writing_ += !read;
+    ++(read ? reading_ : writing_);
     lock.unlock();
     Run(task);
     lock.lock();
-    writing_ -= !read;
+    --(read ? reading_ : writing_);
   }
+}
+
+// A piece of the first, which another one may be by then.
+void MoveQueue::ReadHint(std::unique_lock<std::mutex>& lock) {
+  const Hint hint = hints_.front();
+  reading_ahead_ = true;
+  lock.unlock();
+  const int64_t next = read_piece_(hint.part, hint.offset);
+  lock.lock();
+  reading_ahead_ = false;
+  if (hints_.empty() || hints_.front() != hint) return;
+  hints_.front().offset = next;
+  if (next < 0) hints_.pop_front();
 }
 
 void MoveQueue::Run(const Task& task) {

@@ -4,6 +4,9 @@
 // Somebody waits for what comes in; what leaves has time. So parts that come in go first, and one
 // thread in four (of two or more, one at least) takes nothing else: a disk that keeps all others
 // with writing delays no reading.
+//
+// What is named to be read ahead is read by one of those others at a time, and only while nothing
+// comes in: a move that begins waits for a piece of it at most.
 #pragma once
 
 #include <condition_variable>
@@ -35,13 +38,20 @@ class MoveQueue {
   using CarryOut =
       std::function<Carried(const PageMove& move, const PagePart& part, int64_t began_us)>;
 
-  explicit MoveQueue(CarryOut carry_out) : carry_out_(std::move(carry_out)) {}
+  // Reads a piece of a part ahead, from a byte on: that of the next piece, or -1 at the end. One
+  // thread at a time.
+  using ReadPiece = std::function<int64_t(const KnownPart& part, int64_t offset)>;
+
+  explicit MoveQueue(CarryOut carry_out, ReadPiece read_piece = nullptr)
+      : carry_out_(std::move(carry_out)), read_piece_(std::move(read_piece)) {}
   ~MoveQueue() { Stop(); }
   void Begin(int threads);
-  // Ends what is under way.
+  // Ends what is under way; what is to be read ahead is forgotten.
   void Stop();
   // As Mover::Start.
   void Start(const PageMove& move, EventSink& events);
+  // As Mover::ReadAhead.
+  void ReadAhead(const PagesAhead& ahead);
   // Returns when the ends of all moves are posted.
   void Drain();
 
@@ -60,15 +70,30 @@ class MoveQueue {
     Job* job;
     int32_t part;
   };
+  // A part that is to be read ahead, from `offset` on.
+  struct Hint {
+    RequestId request;
+    KnownPart part;
+    int64_t offset = 0;
+    bool operator==(const Hint&) const = default;
+  };
   void Work();
-  bool CanWrite() const { return !writes_.empty() && writing_ < writers_; }
+  bool CanReadAhead() const {
+    return !hints_.empty() && !reading_ahead_ && reading_ == 0 && writing_ < writers_;
+  }
+  bool CanWrite() const { return !writes_.empty() && writing_ + reading_ahead_ < writers_; }
   void Run(const Task& task);
+  void ReadHint(std::unique_lock<std::mutex>& lock);
 
   const CarryOut carry_out_;
+  const ReadPiece read_piece_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Task> reads_, writes_;  // in the order in which they came
-  int writers_ = 1, writing_ = 0;    // threads: that may write, that do
+  std::deque<Hint> hints_;           // the same; a thread reads the first ahead, or none does
+  bool reading_ahead_ = false;
+  int writers_ = 1;                // threads that may write, or read ahead
+  int writing_ = 0, reading_ = 0;  // threads that do, of moves
   std::map<Job*, std::unique_ptr<Job>> jobs_;
   int posting_ = 0;  // ends of jobs that are not in the map any more
   std::condition_variable drained_;

@@ -23,6 +23,9 @@ class RankTiers::RankMover final : public Mover {
   void Start(const PageMove& move, EventSink&) override {
     if (move.dp_rank.value == group_) tier_.Start(move, all_.here_);
   }
+  void ReadAhead(const PagesAhead& ahead) override {
+    if (ahead.dp_rank.value == group_) tier_.ReadAhead(ahead);
+  }
   void Drain() override { tier_.Drain(); }
 
  private:
@@ -128,6 +131,7 @@ DiskTierStats RankTiers::stats() const {
     }
     sum.read_bytes += s.read_bytes;
     sum.written_bytes += s.written_bytes;
+    sum.ahead_bytes += s.ahead_bytes;
     sum.read_errors += s.read_errors;
     sum.write_errors += s.write_errors;
     sum.damaged += s.damaged;
