@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from disk_tier_test import ask, expected, metric, prompts, serving  # noqa: F401
+from disk_tier_test import ask, expected, metric, prompts, serving, settle  # noqa: F401
 from slow_files import slow_files
 
 pytestmark = pytest.mark.skipif(os.environ.get("BRAID_TIER_FUSE") != "1",
@@ -31,17 +31,17 @@ def mounted(tmp_path):
 class Bystander:
     """A long answer that runs on; the longest time between two of its chunks."""
 
-    def __init__(self, port):
+    def __init__(self, port, tokens=1500):
         self.gap, self.chunks, self.ends = 0.0, 0, False
-        self.thread = threading.Thread(target=self._read, args=[port])
+        self.thread = threading.Thread(target=self._read, args=[port, tokens])
         self.thread.start()
         while self.chunks < 3:
             time.sleep(0.01)
 
-    def _read(self, port):
+    def _read(self, port, tokens):
         while not self.ends:
             connection = http.client.HTTPConnection("localhost", port, timeout=120)
-            body = {"prompt": [7] * 70, "max_tokens": 1500, "stream": True, "ignore_eos": True,
+            body = {"prompt": [7] * 70, "max_tokens": tokens, "stream": True, "ignore_eos": True,
                     "cache_salt": str(self.chunks)}
             connection.request("POST", "/v1/completions", json.dumps(body),
                                {"Content-Type": "application/json"})
@@ -89,12 +89,13 @@ def test_a_disk_that_fails_changes_no_answer(disk, expected, what):  # noqa: F81
              "--memory", "78MiB", "--threads", "1")
     for turn in range(3):
         with serving(*flags) as server:
+            # Slow, so that something is left to be written in each turn.
+            faults.read_seconds = faults.write_seconds = 0.02
             if what == "full":
                 faults.full = turn == 1
             else:
                 faults.read_errors = 0.3 if what != "write_errors" else 0
                 faults.write_errors = 0.3 if what != "read_errors" else 0
-                faults.read_seconds = faults.write_seconds = 0.02
             wrong = []
 
             def client(order):
@@ -112,3 +113,44 @@ def test_a_disk_that_fails_changes_no_answer(disk, expected, what):  # noqa: F81
             # Files that a start reads are read again by the next one.
             faults.read_errors = faults.write_errors = faults.full = 0
     assert faults.failed > 0 and faults.reads > 0
+
+
+def await_quiet(faults):
+    """Until something was read, and then nothing for a second."""
+    until, before = time.monotonic() + 60, 0
+    while (now := faults.reads) == 0 or now != before:
+        assert time.monotonic() < until
+        before = now
+        time.sleep(1)
+
+
+def test_pages_of_requests_that_wait_are_read_ahead(disk, expected):  # noqa: F811
+    folder, faults = disk
+    flags = ("--cache-dir", str(folder / "pages"), "--max-model-len", "8192", *FLAGS[2:])
+    with serving(*flags) as server:
+        for prompt, answer in zip(prompts(2), expected):
+            assert ask(server.port, prompt)[0] == answer
+        settle(server.port)
+    faults.cached = True  # it has nothing of them yet
+    with serving(*flags, "--max-num-seqs", "1") as server:
+        bystander = Bystander(server.port, tokens=8000)
+        faults.reads, faults.bytes_read, faults.read_seconds, got = 0, 0, 0.02, {}
+
+        def client(i):
+            got[i] = ask(server.port, prompts(2)[i])
+
+        clients = [threading.Thread(target=client, args=[i]) for i in range(2)]
+        for thread in clients:
+            thread.start()
+        await_quiet(faults)
+        assert not got and bystander.chunks < 8000, "the slot was free too early"
+        ahead, faults.bytes_read = faults.bytes_read, 0
+        bystander.longest_gap()
+        for thread in clients:
+            thread.join()
+        # The kernel may have dropped some pages meanwhile.
+        assert faults.bytes_read < ahead / 4
+        for i, prompt in enumerate(prompts(2)):
+            assert got[i][0] == expected[i]
+            whole = (len(prompt) - 1) // 64 * 64
+            assert got[i][1]["prompt_tokens_details"]["disk_tokens"] == whole

@@ -15,7 +15,9 @@ import time
 THREADS = 16
 HEADER = struct.Struct("<IIQQIIIHH")  # length, opcode, unique, node, uid, gid, pid
 MOST = 1 << 17  # bytes of a read or write
-DIRECT_IO = 1  # of an open file: every read and write comes here
+# Of an open file: every read and write comes here, or the kernel has a cache, as for a disk.
+DIRECT_IO, KEEP_CACHE = 1, 2
+ASYNC_READ = 1  # of the file system: several reads of a file at the same time
 DETACH = 2
 
 
@@ -26,11 +28,13 @@ class Faults:
         self.read_seconds = self.write_seconds = 0.0
         self.read_errors = self.write_errors = 0.0  # of 1
         self.full = False
-        self.reads = self.writes = self.failed = 0
+        self.cached = False  # the kernel keeps in memory what it reads of files opened from now on
+        self.reads = self.bytes_read = self.writes = self.failed = 0
         self.draw = random.Random(seed)
 
-    def read(self):
+    def read(self, size):
         self.reads += 1
+        self.bytes_read += size
         time.sleep(self.read_seconds * self.draw.random() * 2)
         self._fail(self.read_errors)
 
@@ -99,8 +103,8 @@ class SlowFiles:
 
     def init(self, _, body):
         ahead = struct.unpack_from("<III", body)[2]
-        return struct.pack("<IIIIHHIIHHI7I", 7, 31, ahead, 0, THREADS, THREADS, MOST, 1, 0, 0, 0,
-                           *[0] * 7)  # fmt: skip
+        return struct.pack("<IIIIHHIIHHI7I", 7, 31, ahead, ASYNC_READ, THREADS, THREADS, MOST, 1, 0,
+                           0, 0, *[0] * 7)  # fmt: skip
 
     def get_attributes(self, node, _):
         return struct.pack("<QII", 0, 0, 0) + self.attributes(os.lstat(self.path(node)))
@@ -115,19 +119,22 @@ class SlowFiles:
             os.truncate(path, size)
         return self.get_attributes(node, body)
 
+    def open_flags(self):
+        return KEEP_CACHE if self.faults.cached else DIRECT_IO
+
     def open(self, node, body):
         flags = struct.unpack_from("<I", body)[0] & (os.O_ACCMODE | os.O_TRUNC)
-        return struct.pack("<QII", os.open(self.path(node), flags), DIRECT_IO, 0)
+        return struct.pack("<QII", os.open(self.path(node), flags), self.open_flags(), 0)
 
     def create(self, node, body):
         flags, mode, *_ = struct.unpack_from("<IIII", body)
         path = self.path(node, body[16:])
         handle = os.open(path, flags | os.O_CREAT, mode)
-        return self.entry(path) + struct.pack("<QII", handle, DIRECT_IO, 0)
+        return self.entry(path) + struct.pack("<QII", handle, self.open_flags(), 0)
 
     def read(self, _, body):
         handle, offset, size = struct.unpack_from("<QQI", body)
-        self.faults.read()
+        self.faults.read(size)
         return os.pread(handle, size, offset)
 
     def write(self, _, body):
