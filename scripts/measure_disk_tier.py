@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What the disk tier is worth on this machine, as a table: the first token of a restored
-conversation against computing it, the speed of reading against the disk's own, a busy server with
-and without a directory, what is written for each token, and conversations of four times the memory.
+conversation against computing it, the speed of reading against the disk's own, the first token of
+one that waited for a slot, a busy server with and without a directory, what is written for each
+token, and conversations of four times the memory.
 
     scripts/measure_disk_tier.py [MODEL] [--braid build/release/braid] [--tokens 20000]
-        [--minutes 12] [--dir DIR] [--flags "--kv-dtype bf16"]
+        [--minutes 12] [--dir DIR] [--flags "--kv-dtype bf16"] [--only queued]
 
 Without MODEL it makes a random one of 304 M parameters. Everything that is compared alternates
 within one run; how often, and how many tokens the busy server and the conversations have, follows
@@ -203,6 +204,41 @@ class Measurement:
         found[memory]["in order"].append(read / wait / one)
         found[memory]["by 8"].append(read / wait / eight)
 
+    def queued(self):
+        """A stored conversation that waits while the only slot is taken, and one that comes when it
+        is free: from then on to the first token."""
+        count, flags = self.args.tokens, self.fresh()
+        prompt = tokens(3, count)
+        with Server(self.args, count + 64, *flags) as server:
+            server.ask(prompt, 1)
+            server.settle()
+        found = {"waited": [], "came then": []}
+        with Server(self.args, count + 64, "--max-num-seqs", "1", *flags) as server:
+            server.ask(prompt, 1)  # into memory that is new to the process
+            took = server.ask(tokens(4, 100), 64)[1]
+            generated = min(int(64 * self.args.wait / took), count - 100)
+            for _ in range(self.args.rounds):
+                for how, seconds in found.items():
+                    server.flush_memory()
+                    forget(self.directory)
+                    with ThreadPoolExecutor(2) as clients:
+                        began = time.monotonic()
+                        running = clients.submit(server.ask, tokens(4, 100), generated)
+                        time.sleep(self.args.wait / 10)
+                        if how == "came then":
+                            running.result()
+                        asked = time.monotonic()
+                        first, _, usage = clients.submit(server.ask, prompt, 1).result()
+                        free = began + running.result()[1]
+                    seconds.append(asked + first - free)
+                    disk = usage["prompt_tokens_details"].get("disk_tokens", 0)
+                    print(f"  {disk} restored for a request that {how}: first token "
+                          f"{seconds[-1]:.3f} s after the slot was free, which was taken for "
+                          f"{free - began:.1f} s", flush=True)
+        for how, seconds in found.items():
+            print(f"first token of a request that {how}: {statistics.median(seconds):.3f} s after "
+                  f"the slot was free ({min(seconds):.3f} to {max(seconds):.3f})")
+
     def serve_clients(self, count, *flags):
         """Tokens a second of four clients whose prompts are all new, the processor's seconds for a
         token, and bytes written for each token generated and for each that was computed."""
@@ -290,7 +326,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=12, help="that the run may take, about")
     parser.add_argument("--flags", default="", help="further flags of the engine")
-    parser.add_argument("--only", choices=["restored", "busy", "agentic"])
+    parser.add_argument("--wait", type=float, default=3, help="seconds for which a slot is taken")
+    parser.add_argument("--only", choices=["restored", "queued", "busy", "agentic"])
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.dir) as scratch:
         run = Measurement(args, scratch)
@@ -300,7 +337,7 @@ def main():
             subprocess.run([args.braid, "make-model", args.model, "--shape",
                             "mid,num_hidden_layers=4,hidden_size=512"], check=True,
                            stdout=subprocess.DEVNULL)
-        for part in (run.restored, run.busy, run.agentic):
+        for part in (run.restored, run.queued, run.busy, run.agentic):
             if args.only in (None, part.__name__):
                 part()
         print(f"{(time.monotonic() - run.began) / 60:.1f} minutes")
