@@ -361,19 +361,19 @@ Result<std::unique_ptr<Partners>> Partners::Create(PartnerOptions options) {
   if (s.options.side == Side::kPrefill) {
     ASSIGN_OR_RETURN(s.port, s.transport->Listen(s.options.listen));
   }
+  s.thread = std::thread([&s] { s.Run(); });
   return std::unique_ptr<Partners>(new Partners(std::move(state)));
 }
 
 void Partners::Serve(Driver& driver) {
   State& s = *state_;
-  if (s.pages.apart()) {
-    const int64_t bytes = StagingBytes(s.options.staging_bytes, s.pages.block_bytes_max());
-    s.bytes = std::make_unique<Staging>(s.pages, bytes, [&s] { s.transport->Wake(); });
-  } else {
-    s.bytes = std::make_unique<PagesInPlace>();
-  }
-  s.driver = &driver;
-  s.thread = std::thread([&s] { s.Run(); });
+  s.Command([&s, &driver] {
+    if (s.pages.apart()) {
+      const int64_t bytes = StagingBytes(s.options.staging_bytes, s.pages.block_bytes_max());
+      s.bytes = std::make_unique<Staging>(s.pages, bytes, [&s] { s.transport->Wake(); });
+    }
+    s.driver = &driver;
+  });
 }
 
 void Partners::Leave() {

@@ -57,11 +57,13 @@ struct PartnerStats {
 
 class Partners final : public Mover {
  public:
+  // From now on engines that meet say what differs, while weights are loaded too. A decode engine
+  // pairs; a prefill engine asks those that could be its partners to come again.
   static Result<std::unique_ptr<Partners>> Create(PartnerOptions options);
   ~Partners() override;
 
   // Whose requests are computed for others, on a prefill engine; from then on partners are served.
-  // It outlives Leave.
+  // After Attach, and it outlives Leave.
   void Serve(Driver& driver);
   // Ends all rooms and connections, and takes no more.
   void Leave();

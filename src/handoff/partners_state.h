@@ -123,11 +123,9 @@ struct Partners::State final : Transport::Owner {
 
   PartnerOptions options;
   EnginePages pages;
-  std::unique_ptr<PageBytes> bytes;  // from Serve on
   std::unique_ptr<Transport> transport;
   uint16_t port = 0;
   std::vector<std::unique_ptr<RankMover>> rank_movers;
-  Driver* driver = nullptr;
   std::map<MoveId, std::string> expected;  // records of requests; engine thread
 
   std::mutex mutex;
@@ -141,6 +139,8 @@ struct Partners::State final : Transport::Owner {
   PartnerStats published;
 
   // The rest is the partners' thread's.
+  Driver* driver = nullptr;  // null: before Serve
+  std::unique_ptr<PageBytes> bytes = std::make_unique<PagesInPlace>();
   DecodeRooms decode;
   PrefillChoice choice;
   bool alone = false;  // the log says that no prefill engine is connected

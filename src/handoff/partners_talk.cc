@@ -90,6 +90,10 @@ void Partners::State::OnHello(ConnectionId from, Peer& peer, const Hello& hello)
     const std::string differs = Difference(options.fingerprint, hello.fingerprint);
     if (!differs.empty()) return Refuse(from, differs);
   }
+  if (first && driver == nullptr) {
+    peer.refused = true;
+    return TellPeer(from, SessionId(0), Refusal{RoomId(0), "its weights are being loaded"});
+  }
   if (first) {
     peer.nonces.decode = hello.nonce;
     peer.nonces.prefill = SecureRandomHex(kNonceBytes);
@@ -147,7 +151,7 @@ void Partners::State::Drop(ConnectionId connection, const std::string& why) {
 }
 
 void Partners::State::OnAccepted(ConnectionId connection) {
-  bool gone = driver == nullptr || options.side != Side::kPrefill;
+  bool gone = options.side != Side::kPrefill;
   {
     std::lock_guard lock(mutex);
     gone |= leaves;

@@ -176,7 +176,7 @@ struct Idle final : Executor {
 
 class PartnersTest : public ::testing::Test {
  protected:
-  void Start(Side side) {
+  void Create(Side side) {
     PartnerOptions options{.side = side, .listen = {}, .keys = {"xyzzy"}, .fingerprint = "a: b\n"};
     if (side == Side::kDecode) options.prefills = {{"prefill", 7000}};
     if (side == Side::kPrefill) options.grammars = &gate_;
@@ -184,6 +184,9 @@ class PartnersTest : public ::testing::Test {
       return std::unique_ptr<Transport>(std::make_unique<PlayedTransport>(network_, owner));
     };
     partners_ = *Partners::Create(std::move(options));
+  }
+  void Start(Side side) {
+    Create(side);
     partners_->Serve(driver_);
   }
   // As a decode engine that has the key.
@@ -223,6 +226,10 @@ class PartnersTest : public ::testing::Test {
       }
       return false;
     });
+  }
+  std::string ReasonSaid(ConnectionId to, size_t message) {
+    return network_.Look(
+        [&](Network& n) { return std::get<Refusal>(n.sent[to].at(message).body).reason; });
   }
   template <class F>
   bool Until(F holds) {
@@ -319,6 +326,39 @@ TEST_F(PartnersTest, ARequestThatFailsByItselfSaysNothingOfTheEngine) {
     }
   }
   EXPECT_TRUE(Until([&] { return partners_->stats().failed == 2; }));
+}
+
+TEST_F(PartnersTest, APrefillEngineThatLoadsSaysWhatDiffersAndTakesPartnersLater) {
+  Create(Side::kPrefill);
+  network_.Accept(1);
+  network_.Say(1, Hello{kProtocolVersion, "a: c\n", "d", ""});
+  EXPECT_TRUE(Refused<Refusal>("a is c there and b here"));
+  network_.Accept(2);
+  network_.Say(2, Hello{kProtocolVersion, "a: b\n", "d", ""});
+  ASSERT_TRUE(network_.Until([](Network& n) { return !n.sent[ConnectionId(2)].empty(); }));
+  EXPECT_EQ(ReasonSaid(ConnectionId(2), 0), "its weights are being loaded");
+  ASSERT_TRUE(network_.Until([](Network& n) { return n.closed.contains(ConnectionId(2)); }));
+  partners_->Serve(driver_);
+  Pair(3);
+  ASSERT_TRUE(network_.Until([](Network& n) { return n.trusted.contains(ConnectionId(3)); }));
+}
+
+TEST_F(PartnersTest, ADecodeEngineThatLoadsFindsItsPartners) {
+  Create(Side::kDecode);
+  const ConnectionId first(100), next(101);
+  const auto answer = [&](ConnectionId to, const char* fingerprint) {
+    ASSERT_TRUE(network_.Until([&](Network& n) { return !n.sent[to].empty(); }));
+    Nonces nonces{.decode = {}, .prefill = "p"};
+    nonces.decode =
+        network_.Look([&](Network& n) { return std::get<Hello>(n.sent[to][0].body).nonce; });
+    network_.Say(to.value, Hello{kProtocolVersion, fingerprint, nonces.prefill,
+                                 Prove("xyzzy", Side::kPrefill, nonces)});
+    ASSERT_TRUE(network_.Until([&](Network& n) { return n.sent[to].size() == 2; }));
+  };
+  answer(first, "a: c\n");
+  EXPECT_EQ(ReasonSaid(first, 1), "a is c there and b here");
+  answer(next, "a: b\n");
+  EXPECT_TRUE(Until([&] { return partners_->stats().partners == 1; }));
 }
 
 TEST_F(PartnersTest, OneThatIsRefusedIsToldOnceAndClosed) {
