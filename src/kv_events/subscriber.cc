@@ -96,8 +96,6 @@ void Subscriber::State::Close(Source& source) const {
 }
 
 void Subscriber::State::Open(int32_t number, const EventSource& at) {
-  // Batches of its former source may still be on their way to the caller.
-  take(number, {.dp_rank = -1, .events = {BlocksCleared{}}});
   void* events = Connect(Zmq::kSub, at.events);
   if (events == nullptr) return;
   void* replay = at.replay.empty() ? nullptr : Connect(Zmq::kDealer, at.replay);
@@ -199,6 +197,7 @@ void Subscriber::Remove(int32_t source) {
     if (at == s->sources.end()) return;
     s->Close(*at->second);
     s->sources.erase(at);
+    s->take(source, {.dp_rank = -1, .events = {BlocksCleared{}}});
   });
 }
 

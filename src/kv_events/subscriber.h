@@ -27,9 +27,11 @@ class Subscriber {
   static Result<std::unique_ptr<Subscriber>> Start(Take take);
   ~Subscriber();
 
-  // Any thread. The first batch of a source forgets all that was said of its number before. A
-  // source that cannot be connected to is logged and left out.
+  // Any thread. A source that cannot be connected to is logged and left out. Its number is that of
+  // no other source, unless that was removed before.
   void Add(int32_t source, EventSource at);
+  // The last batch of the source forgets all that was said of it: others may be on their way to the
+  // caller, behind what the caller does now.
   void Remove(int32_t source);
 
  private:
