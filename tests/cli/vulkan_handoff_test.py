@@ -65,7 +65,7 @@ def test_a_device_whose_partner_is_killed_computes_the_prompt_itself(wanted):
 
 
 def test_a_device_and_a_cpu_do_not_pair_and_say_why(vulkan):  # noqa: F811
-    with prefilling("--kv-dtype", "fp32") as prefill:
+    with prefilling("--kv-dtype", "fp32", "--compute", "fp32") as prefill:
         where = f"127.0.0.1:{handoff_port(prefill)}"
         with serving("--role", "decode", "--prefill", where, "--draft", "off", *DEVICE) as decode:
             until(lambda: "refuses this engine: --device is" in "".join(decode.log))
