@@ -244,11 +244,9 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
                           .passes = window.passes,
                           .tokens = window.tokens,
                           .counts = std::move(window.counts)};
-      // The same windows: of 100 steps, at first of 10.
-      for (const size_t w : {size_t{0}, size_t{1}}) {
-        if (engine.rank_counts() == nullptr) break;
-        RankRows rank_window = engine.rank_counts()->last(w);
-        if (!rank_window.rows.empty()) view.rank_rows = std::move(rank_window.rows);
+      if (engine.rank_counts() != nullptr) {  // of the same steps: 100, at first 10
+        view.rank_rows = engine.rank_counts()->last(1).rows;
+        if (view.rank_rows.empty()) view.rank_rows = engine.rank_counts()->last(0).rows;
       }
       return view;
     };

@@ -14,6 +14,7 @@
 #include "base/rng.h"
 #include "base/system/file.h"
 #include "cluster/cluster.h"
+#include "forecast/test_forecast.h"
 #include "scheduler/event_log.h"
 #include "scheduler/scheduler.h"
 
@@ -251,24 +252,10 @@ TEST_F(Trace, RequestsOfARunGetAsManyTokensAsTheyGotAndShareWhatTheyShared) {
   }
 }
 
-ModelSpec Small() {
-  return {.hidden = 64,
-          .vocabulary = kSimulated,
-          .context_tokens_max = 65536,
-          .layers = {{.prefix = "@layers.0.",
-                      .mixer = FullAttention{.heads = 4, .kv_heads = 2, .head_dim = 16},
-                      .ffn = DenseFfn{.width = 64}}},
-          .prefixes = {""}};
-}
-
 ClusterReport Simulated(const ClusterTrace& trace, const ClusterOptions& options = {}) {
-  const Hardware machine{.name = "machine",
-                         .memory_bytes = 3e8,
-                         .memory_bytes_per_second = 1e10,
-                         .bf16_flops = 1e12,
-                         .link_bytes_per_second = 1e8,
-                         .link_devices = 8};
-  auto report = SimulateCluster(Small(), machine, {}, options, trace.requests);
+  ModelSpec model = Dense();
+  model.vocabulary = kSimulated;
+  auto report = SimulateCluster(model, Machine(), {}, options, trace.requests);
   CHECK(report, "{}", report.error().message);
   return *std::move(report);
 }

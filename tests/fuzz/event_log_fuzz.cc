@@ -9,6 +9,7 @@
 #include "base/system/file.h"
 #include "cluster/cluster.h"
 #include "cluster/trace.h"
+#include "forecast/test_forecast.h"
 #include "fuzz_file.h"
 #include "fuzz_record.h"
 #include "scheduler/event_log.h"
@@ -19,16 +20,6 @@ namespace {
 constexpr int64_t kSeconds = 60;
 constexpr int64_t kTokensMax = 20'000;  // that are simulated
 
-ModelSpec Model() {
-  return {.hidden = 64,
-          .vocabulary = 1000,
-          .context_tokens_max = 4096,
-          .layers = {{.prefix = "@layers.0.",
-                      .mixer = FullAttention{.heads = 4, .kv_heads = 2, .head_dim = 16},
-                      .ffn = DenseFfn{.width = 64}}},
-          .prefixes = {""}};
-}
-
 void Simulate(const std::vector<ClusterRequest>& requests) {
   int64_t tokens = 0;
   for (const ClusterRequest& request : requests) {
@@ -36,15 +27,9 @@ void Simulate(const std::vector<ClusterRequest>& requests) {
     tokens += int64_t{request.prompt_tokens()} + request.answer_tokens();
   }
   if (tokens > kTokensMax) return;
-  const Hardware machine{.name = "machine",
-                         .memory_bytes = 3e8,
-                         .memory_bytes_per_second = 1e9,
-                         .bf16_flops = 1e11,
-                         .link_bytes_per_second = 1e9,
-                         .link_devices = 2};
   for (const int32_t prefill_engines : {0, 1}) {
     const ClusterOptions options{.engines = 2, .prefill_engines = prefill_engines};
-    const auto report = SimulateCluster(Model(), machine, {}, options, requests);
+    const auto report = SimulateCluster(Dense(), Machine(), {}, options, requests);
     CHECK(report, "{}", report.error().message);
     CHECK(report->finished + report->refused == std::ssize(requests));
   }
