@@ -46,6 +46,14 @@ TEST(Balance, StaysWhereItIsWhenAllLayersTogetherGainLittle) {
   EXPECT_EQ(moves.next[1], kInOrder[1]);
 }
 
+TEST(Balance, WhatALayerThatStaysWouldSaveCountsForNothing) {
+  // The second layer would save 4 % of 9,900 rows, so it stays. The first one would save half of
+  // 1,000, which is 4.5 % of what both take.
+  const std::vector<int64_t> counts = {500, 500, 10, 10, 9000, 900, 8550, 450};
+  EXPECT_FALSE(Decide(kTwo, kInOrder, {counts}, {.wanted = 1}).moves);
+  EXPECT_EQ(Decide(kTwo, kInOrder, {counts}, {.wanted = 1, .gain_min = 0.03}).received, 4);
+}
+
 TEST(Balance, StaysWhereItIsWhenMovingCostsMoreThanItSaves) {
   // Decoding in tiny batches: 40 rows are saved, and each rank would receive an expert.
   const std::vector<int64_t> counts = {40, 40, 0, 0, 0, 0, 0, 0};
