@@ -47,6 +47,15 @@ TEST(Quantities, HaveThreeDigitsAndTheLargestUnitThatFits) {
   EXPECT_EQ(CountText(671'000'000'000), "671 B");
 }
 
+TEST(Quantities, TimesHaveAUnitInWhichTheyAreAtLeastOne) {
+  EXPECT_EQ(TimeText(0), "0.0 us");
+  EXPECT_EQ(TimeText(4.46e-6), "4.5 us");
+  EXPECT_EQ(TimeText(1e-3), "1.00 ms");
+  EXPECT_EQ(TimeText(0.1234), "123.40 ms");
+  EXPECT_EQ(TimeText(1), "1.00 s");
+  EXPECT_EQ(TimeText(61.5), "61.50 s");
+}
+
 // The definition that seeds of requests, made models and simulations rest on.
 TEST(Rng, BitsAreSplitmixOfSeedAndCounter) {
   const auto mix = [](uint64_t z) {

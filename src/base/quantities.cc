@@ -1,4 +1,4 @@
-// Three digits and a unit.
+// See the header.
 #include "base/quantities.h"
 
 #include <fmt/core.h>
@@ -8,6 +8,7 @@
 namespace braid {
 namespace {
 
+// Three digits and a unit.
 std::string Scaled(double value, double step, std::span<const char* const> units) {
   size_t unit = 0;
   while (value >= step && unit + 1 < units.size()) {
@@ -23,6 +24,12 @@ std::string Scaled(double value, double step, std::span<const char* const> units
 std::string ByteText(int64_t bytes) {
   static constexpr const char* kUnits[] = {" B", " KiB", " MiB", " GiB", " TiB"};
   return Scaled(static_cast<double>(bytes), 1024, kUnits);
+}
+
+std::string TimeText(double seconds) {
+  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
+  return seconds >= 1e-3 ? fmt::format("{:.2f} ms", seconds * 1e3)
+                         : fmt::format("{:.1f} us", seconds * 1e6);
 }
 
 std::string CountText(int64_t count) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/quantities.h"
+
 namespace braid {
 namespace {
 
@@ -172,10 +174,6 @@ std::vector<Plot> PlotsOf(const std::vector<ClusterRun>& runs) {
                    .series = {Distribution("at most", last.inter_token, 1e3)}});
   if (!balance.series[0].points.empty()) plots.push_back(std::move(balance));
   return plots;
-}
-
-std::string TimeText(double seconds) {
-  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.3g} s", seconds);
 }
 
 std::string Row(const ClusterRun& run) {

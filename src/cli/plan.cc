@@ -15,12 +15,6 @@ namespace {
 
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
 
-std::string TimeText(double seconds) {
-  if (seconds >= 1) return fmt::format("{:.2f} s", seconds);
-  return seconds >= 1e-3 ? fmt::format("{:.2f} ms", seconds * 1e3)
-                         : fmt::format("{:.1f} us", seconds * 1e6);
-}
-
 class PlanCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {

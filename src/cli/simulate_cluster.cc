@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "base/quantities.h"
 #include "base/system/file.h"
 #include "cli/cluster_page.h"
 #include "cli/command/command_factories.h"
@@ -276,7 +277,7 @@ json::object ObjectOf(const ClusterRun& run) {
 
 void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
                                    const std::string& title) const {
-  fmt::print("{}\n\n{:>11}{:>10}{:>13}{:>9}{:>12}{:>9}{:>12}{:>9}{:>7}\n", title, "requests/s",
+  fmt::print("{}\n\n{:>11}{:>10}{:>14}{:>9}{:>12}{:>11}{:>12}{:>11}{:>7}\n", title, "requests/s",
              "finished", "out tokens/s", "reused", "first, p50", "p99", "token, p50", "p99",
              "busy");
   for (const ClusterRun& run : runs) {
@@ -285,10 +286,11 @@ void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
                                                    static_cast<double>(r.input_tokens)
                                              : 0;
     fmt::print(
-        "{:>11.3g}{:>10}{:>13.0f}{:>7.1f} %{:>10.3g} s{:>7.3g} s{:>9.3g} ms{:>6.3g} ms{:>5.0f} %\n",
-        run.rate, r.finished, static_cast<double>(r.output_tokens) / r.seconds, reused * 100,
-        r.first_token.Quantile(0.5), r.first_token.Quantile(0.99),
-        r.inter_token.Quantile(0.5) * 1e3, r.inter_token.Quantile(0.99) * 1e3, r.busy * 100);
+        "{:>11.3g}{:>10}{:>14.0f}{:>7.1f} %{:>12}{:>11}{:>12}{:>11}{:>5.0f} %\n", run.rate,
+        r.finished, static_cast<double>(r.output_tokens) / r.seconds, reused * 100,
+        TimeText(r.first_token.Quantile(0.5)), TimeText(r.first_token.Quantile(0.99)),
+        TimeText(r.inter_token.Quantile(0.5)), TimeText(r.inter_token.Quantile(0.99)),
+        r.busy * 100);
     if (!loads_.empty()) {
       fmt::print("            balance of the ranks that share experts: {:.3f}\n", r.expert_balance);
     }
@@ -303,9 +305,10 @@ void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
     if (r.transfer.count() > 0) {
       fmt::print(
           "            prefill engines busy {:.0f} %; pages of {} prompts moved, {:.3g} GB, "
-          "p50 {:.3g} ms, p99 {:.3g} ms; {} failed\n",
+          "p50 {}, p99 {}; {} failed\n",
           r.prefill_busy * 100, r.transfer.count(), r.transferred_bytes * 1e-9,
-          r.transfer.Quantile(0.5) * 1e3, r.transfer.Quantile(0.99) * 1e3, r.transfers_failed);
+          TimeText(r.transfer.Quantile(0.5)), TimeText(r.transfer.Quantile(0.99)),
+          r.transfers_failed);
     }
     if (r.refused > 0) fmt::print("            {} requests refused\n", r.refused);
   }
@@ -323,12 +326,12 @@ Status SimulateClusterCommand::Run() {
   RETURN_IF_ERROR(ReplayLoads(spec, machine));
   ASSIGN_OR_RETURN(const std::vector<ClusterRun> runs, Simulate(spec, machine));
   const std::string title = fmt::format(
-      "{}: {} engines{} of {} x {} ({}), weights {}, {} of {:g} minutes, {}", model_,
+      "{}: {} engines{} of {} x {} ({}), weights {}, {:g} minutes of {}{}, {}", model_,
       cluster_.engines,
       cluster_.prefill_engines > 0 ? fmt::format(" ({} for prompts)", cluster_.prefill_engines)
                                    : "",
       cluster_.mesh.ranks(), machine.name, MeshText(cluster_.mesh), weights_,
-      trace_.empty() ? load_ : trace_, minutes_, route_);
+      minutes_, trace_.empty() ? load_ : trace_, trace_.empty() ? "" : " at most", route_);
   if (!html_.empty()) RETURN_IF_ERROR(WriteFile(html_, ClusterPage(title, runs)));
   if (!json_) {
     Print(runs, title);

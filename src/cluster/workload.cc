@@ -175,7 +175,8 @@ class TraceReader {
     if (!at || in < 1 || out < 0) {
       return Wrong(
           "needs TIMESTAMP,ContextTokens,GeneratedTokens, as in 2023-11-16 "
-          "18:15:46.68,374,44");
+          "18:15:46.68,374,44; other traces are Mooncake's JSON lines and what `braid serve "
+          "--event-log` writes");
     }
     return Add(*at, {{(uint64_t{1} << 40) + static_cast<uint64_t>(number_), in}}, out);
   }
