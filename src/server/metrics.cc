@@ -311,7 +311,7 @@ void ServerMetrics::AddDraftsAndExperts() {
   for (int32_t rank = 0; rank < shown_.expert_ranks; ++rank) {
     expert_rank_rows_.push_back(&registry_.AddGauge(
         "braid:expert_rank_rows",
-        "Experts' rows that the rank computed in the last ten steps that were counted.",
+        "Experts' rows that the rank computed in the last complete window of 10 steps.",
         With("rank", std::to_string(rank))));
   }
 }
