@@ -41,8 +41,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = ROOT / "tests/mutation"
 BUILD = ROOT / "build/mutation"
 PLANTED = BUILD / "planted"
-MODULES = [line.split(":")[0] for line in (ROOT / "src/LAYERS").read_text().splitlines()
-           if re.match(r"\w+:", line)]
+LAYERS = (ROOT / "src/LAYERS").read_text()
+MODULES = re.findall(r"^(\w+):", LAYERS, re.M)
+LENT = dict(re.findall(r"^([\w/]+) = (\w+)$", LAYERS, re.M))  # folders of another module
 UNIT_OF = {}  # whose unit tests a module has that has none itself
 GTEST_SUITES = {"simulation": "tests/simulation/simulation_test",
                 "moves": "tests/experts/expert_moves_test",
@@ -103,6 +104,15 @@ def includers():
     return users
 
 
+def files_of(module):
+    """The sources and headers of a module, wherever they lie."""
+    for path in sorted((ROOT / "src").rglob("*.[hc]*")):
+        name = path.relative_to(ROOT / "src").as_posix()
+        lent = [owner for folder, owner in LENT.items() if name.startswith(folder + "/")]
+        if path.suffix in (".cc", ".h") and module == (lent[0] if lent else name.split("/")[0]):
+            yield path
+
+
 def key_of(mutant, text):
     line = text.split("\n")[mutant.line - 1].strip()
     words = "\0".join([mutant.path, line, mutant.before, mutant.after])
@@ -148,7 +158,7 @@ class Sample:
         for module in MODULES:
             rng = random.Random(f"{self.options.seed} {module}")
             per_file = {}
-            for path in sorted((ROOT / "src" / module).rglob("*.[hc]*")):
+            for path in files_of(module):
                 name = path.relative_to(ROOT).as_posix()
                 wide = len(users.get(name.removeprefix("src/"), ())) > INCLUDERS_MAX
                 if excluded(name) or (name.endswith(".h") and wide):
