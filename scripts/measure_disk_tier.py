@@ -13,6 +13,7 @@ from the time that the first conversation takes."""
 import argparse
 import http.client
 import json
+import mmap
 import os
 import pathlib
 import random
@@ -134,6 +135,7 @@ class Measurement:
         self.directory = pathlib.Path(scratch) / "pages"
         self.began = time.monotonic()
         self.rate = 0.0  # tokens of a prompt computed in a second
+        self.held = []   # memory
 
     def left(self):
         """Seconds of those that the run may take."""
@@ -154,6 +156,7 @@ class Measurement:
     def restored(self):
         count = self.args.tokens
         found = {memory: {"seconds": [], "in order": [], "by 8": []} for memory in ("new", "used")}
+        handed_out = []
         turn, took = 0, 0.0
         share = 0.6 if self.args.only is None else 0.1  # of the time, for what comes after it
         while turn == 0 or (turn < self.args.rounds
@@ -167,6 +170,7 @@ class Measurement:
             print(f"  {count} tokens computed: first token after {computed:.2f} s")
             for _ in range(5):
                 with Server(self.args, count + 64, *flags) as server:
+                    handed_out.append(self.speed_of_new_memory())
                     for memory in ("new", "used"):
                         one, eight = self.speed_of_reading(1), self.speed_of_reading(8)
                         forget(self.directory)
@@ -183,6 +187,20 @@ class Measurement:
                   f"{statistics.median(shares):.0%} ({min(shares):.0%} to {max(shares):.0%}); "
                   f"by 8 readers: {statistics.median(busiest):.0%} ({min(busiest):.0%} to "
                   f"{max(busiest):.0%})")
+        print("memory that is new to a process comes at "
+              f"{statistics.median(handed_out) / 1e6:.0f} MB/s ({min(handed_out) / 1e6:.0f} to "
+              f"{max(handed_out) / 1e6:.0f})")
+
+    def speed_of_new_memory(self):
+        """Bytes a second at which the system hands out as much memory as the pages take. It is kept
+        to the end, because the system would hand out the same again."""
+        size = sum(path.stat().st_size for path in self.directory.rglob("*.pages"))
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        self.held.append(memory)
+        pages, began = bytes(len(range(0, size, mmap.PAGESIZE))), time.monotonic()
+        memory[::mmap.PAGESIZE] = pages
+        return size / (time.monotonic() - began)
 
     def speed_of_reading(self, readers):
         forget(self.directory)
