@@ -6,8 +6,8 @@
 Without --long, cases that take long on a software driver of Vulkan or repeat what another case
 computes are left out: CTest's with the label `long`, and pytest's that read BRAID_LONG.
 
-Two parts run at a time: one that mostly waits (for a server, a page, a limit of time) beside one
-that computes and gives way to it, so that no core is idle and what the first one times is its own.
+Three parts run at a time: one that mostly waits (for a server, a page, a limit of time) beside two
+that compute and give way to it, so that no core is idle and what the first one times is its own.
 A part that fails does not hide the others. Each part's output goes to a file of its own in
 build/test-logs/PRESET, and the end of it is shown when the part fails. A part's counts are in the
 last line that begins with "N passed" or "N failed" (pytest's words; GoogleTest's are added up); a
@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN_LINES = 40
 GIVING_WAY = ["nice", "-n", "10"]
+LANES = [True, False, False]  # does what runs in it wait?
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
 FAILED = re.compile(r"\[  FAILED  \] ([\w/]+\.[\w/]+)|^(?:FAILED|ERROR) (.+?)(?: - |$)"
                     r"|^\s+\d+ - (\S+) \((?!Failed)")  # CTest's: it crashed, or had no more time
@@ -85,12 +86,12 @@ def parts_of(preset, with_long=True):
         return [str(path) for path in every if kinds[path] is kind]
 
     return [
-        Part("unit", [*ctest, "unit", "-j", "2"]),
+        Part("simulation", [*ctest, "simulation"], timeout_s=3600),  # the longest first
+        Part("unit", [*ctest, "unit"]),
         Part("tidy", [python, "tests/tidy/tidy.py"]),
         Part("tidy-self", [python, "tests/tidy/tidy_test.py"]),
         Part("mutation-self", [python, "tests/mutation/operators_test.py"]),
         Part("api-tests", [python, "tests/tidy/api_tests.py"]),
-        Part("simulation", [*ctest, "simulation", "-j", "2"]),
         Part("scenarios", [python, "tests/scenarios.py"]),
         Part("device", pytest(*cli_files(DEVICE)), ["tests/cli", venv, binary]),
         Part("http", pytest("tests/http"), ["tests/http", venv, binary], waits=True),
@@ -277,8 +278,8 @@ def run_parts(parts, preset, logs):
             outcomes[part.name] = run_part(part, preset, logs)
             report(part.name, outcomes[part.name])
 
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        list(pool.map(work, [True, False]))
+    with concurrent.futures.ThreadPoolExecutor(len(LANES)) as pool:
+        list(pool.map(work, LANES))
     return {part.name: outcomes[part.name] for part in parts}
 
 
