@@ -16,7 +16,7 @@
 namespace braid {
 namespace {
 
-const std::string kQkv = "model.layers.1.linear_attn.in_proj_qkv.weight";
+const std::string kFp8Name = "model.layers.1.linear_attn.in_proj_qkv.weight";
 const std::string kZ = "model.layers.1.linear_attn.in_proj_z.weight";
 
 // The tiny model whose qkv projection of layer 1 is fp8 in one block with the scale `scale`.
@@ -30,20 +30,20 @@ class MixedParts : public ::testing::Test {
     Result<Checkpoint> source = Checkpoint::Open(made);
     std::vector<TensorPlan> plans;
     for (const auto& [name, entry] : source->tensors()) {
-      plans.push_back({name, name == kQkv ? DType::kF8E4M3 : entry.dtype, entry.shape});
+      plans.push_back({name, name == kFp8Name ? DType::kF8E4M3 : entry.dtype, entry.shape});
     }
-    plans.push_back({kQkv + "_scale_inv", DType::kF32, {1, 1}});
+    plans.push_back({kFp8Name + "_scale_inv", DType::kF32, {1, 1}});
     std::filesystem::create_directories(mixed);
     Result<SafetensorsWriter> writer =
         SafetensorsWriter::Create(mixed + "/model.safetensors", plans);
     CHECK(writer.ok());
     for (size_t i = 0; i < plans.size(); ++i) {
       std::vector<std::byte> data(static_cast<size_t>(plans[i].bytes()));
-      if (plans[i].name == kQkv) {
+      if (plans[i].name == kFp8Name) {
         Rng rng(3);
         for (std::byte& code : data) code = static_cast<std::byte>(rng.Below(0x70));
         codes_ = data;
-      } else if (plans[i].name == kQkv + "_scale_inv") {
+      } else if (plans[i].name == kFp8Name + "_scale_inv") {
         std::memcpy(data.data(), &scale, sizeof scale);
       } else {
         std::memcpy(data.data(), source->Find(plans[i].name)->data, data.size());

@@ -18,7 +18,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-SchedulerConfig Config() {
+SchedulerConfig ReplayedConfig() {
   return {
       .cache = {.groups = {{"full", GroupKind::kFull, 64, 4}, {"state", GroupKind::kState, 256, 1}},
                 .page_bytes = 256,
@@ -42,10 +42,10 @@ class RecordedRun : public ::testing::Test {
 
   // Clients on threads of their own, so that no two recordings are alike.
   void Record(int32_t overlap_depth) {
-    auto log = EventLogWriter::Create(path_, {.config = Config(), .model = "the hash LM"});
+    auto log = EventLogWriter::Create(path_, {.config = ReplayedConfig(), .model = "the hash LM"});
     ASSERT_TRUE(log.ok()) << log.error().message;
-    HashExecutor executor(Config().cache, Config().vocabulary);
-    Driver driver(*Scheduler::Create(Config()), executor,
+    HashExecutor executor(ReplayedConfig().cache, ReplayedConfig().vocabulary);
+    Driver driver(*Scheduler::Create(ReplayedConfig()), executor,
                   {.overlap_depth = overlap_depth, .event_log = log->get()});
     Deaf sink;
     std::thread engine([&] { EXPECT_TRUE(driver.Run().ok()); });
@@ -74,9 +74,9 @@ class RecordedRun : public ::testing::Test {
     engine.join();
   }
 
-  Result<ReplayReport> Repeat(int32_t vocabulary = Config().vocabulary) {
+  Result<ReplayReport> Repeat(int32_t vocabulary = ReplayedConfig().vocabulary) {
     ASSIGN_OR_RETURN(EventLogReader log, EventLogReader::Open(path_));
-    HashExecutor executor(Config().cache, vocabulary);
+    HashExecutor executor(ReplayedConfig().cache, vocabulary);
     return Replay(log, &executor);
   }
   std::string Content() const { return *ReadFile(path_, 1 << 24); }
@@ -109,7 +109,7 @@ TEST_F(RecordedRun, RepeatsPlanByPlanAndTokenByToken) {
 
 TEST_F(RecordedRun, DiffersForAnotherModel) {
   Record(0);
-  const auto report = Repeat(Config().vocabulary - 1);
+  const auto report = Repeat(ReplayedConfig().vocabulary - 1);
   ASSERT_FALSE(report.ok());
   EXPECT_THAT(report.error().message, HasSubstr("recorded token"));
 }

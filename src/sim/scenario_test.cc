@@ -10,7 +10,7 @@
 namespace braid {
 namespace {
 
-SchedulerConfig Config() {
+SchedulerConfig ScenarioConfig() {
   return {
       .cache = {.groups = {{"full", GroupKind::kFull, 64, 2}, {"state", GroupKind::kState, 128, 1}},
                 .page_bytes = 128,
@@ -42,7 +42,7 @@ class ScenarioTest : public ::testing::Test {
     return stats.ok() ? *stats : SimulationStats{};
   }
 
-  Workload w_{.config = Config(), .requests = {}};
+  Workload w_{.config = ScenarioConfig(), .requests = {}};
 };
 
 TEST_F(ScenarioTest, C3_49_WhatGoesOnFromASnapshotIsWhatAColdRunSays) {

@@ -17,7 +17,7 @@ namespace {
 using testing::HasSubstr;
 using testing::SizeIs;
 
-constexpr int64_t kSecond = 1'000'000;
+constexpr int64_t kSecondUs = 1'000'000;
 constexpr TokenId kToken = 7;
 
 // Every sampling row gets kToken, or fails with `error`.
@@ -161,7 +161,7 @@ TEST_F(GenerationTest, EveryChoiceGetsItsTokensAndAPromptCountsOnce) {
   EXPECT_FALSE(generation->error());
   EXPECT_GT(woken_, 0);
   EXPECT_THAT(Metrics(), HasSubstr("finished_reason=\"length\",model_name=\"m\"} 2"));
-  EXPECT_EQ(generation->Overdue(received_us_ + 10'000 * kSecond), std::nullopt) << "it has ended";
+  EXPECT_EQ(generation->Overdue(received_us_ + 10'000 * kSecondUs), std::nullopt) << "it has ended";
 }
 
 TEST_F(GenerationTest, SeveralPromptsAreCountedEach) {
@@ -243,8 +243,8 @@ TEST_F(GenerationTest, EachReasonHasItsStatusAndCode) {
 
 TEST_F(GenerationTest, AQueuedRequestIsOverdueAfterTheQueuesTimeAndARunningOneAfterItsOwn) {
   const auto generation = Start(Plan({5}, 1, 50));
-  const int64_t queue_us = config_.queue_seconds_max * kSecond;
-  const int64_t request_us = config_.request_seconds_max * kSecond;
+  const int64_t queue_us = config_.queue_seconds_max * kSecondUs;
+  const int64_t request_us = config_.request_seconds_max * kSecondUs;
   EXPECT_EQ(generation->Overdue(received_us_ + queue_us), std::nullopt);
   EXPECT_EQ(generation->Overdue(received_us_ + queue_us + 1), EndReason::kQueuedTooLong);
   EXPECT_EQ(generation->Overdue(received_us_ + request_us + 1), EndReason::kTooLong);

@@ -30,13 +30,13 @@ Split Streamed(const std::vector<std::string_view>& pieces, bool inside) {
   return out;
 }
 
-struct Case {
+struct SplitCase {
   std::string text;
   bool inside;
   Split expected;
 };
 
-std::vector<Case> Cases() {
+std::vector<SplitCase> Cases() {
   return {
       {"", false, {"", ""}},
       {"", true, {"", ""}},
@@ -62,11 +62,11 @@ std::vector<Case> Cases() {
 }
 
 TEST(ReasoningTest, SplitsAtTheTags) {
-  for (const Case& c : Cases()) EXPECT_EQ(Streamed({c.text}, c.inside), c.expected) << c.text;
+  for (const SplitCase& c : Cases()) EXPECT_EQ(Streamed({c.text}, c.inside), c.expected) << c.text;
 }
 
 TEST(ReasoningTest, AnyCutGivesTheSameParts) {
-  for (const Case& c : Cases()) {
+  for (const SplitCase& c : Cases()) {
     const std::string_view text = c.text;
     std::vector<std::string_view> bytes;
     for (size_t i = 0; i < text.size(); ++i) bytes.push_back(text.substr(i, 1));
