@@ -1,6 +1,6 @@
 # The programs. Their page comes bundled from web/dist.
 include(embed)
-target_link_libraries(braid_cli PRIVATE CLI11::CLI11 braid_crypto)
+target_link_libraries(braid_cli PUBLIC CLI11::CLI11 PRIVATE braid_crypto)
 set(BRAID_KIND quick)
 braid_embed(braid_cli web/dist/index.html kPageHtml)
 include(dist)

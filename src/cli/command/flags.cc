@@ -138,7 +138,7 @@ void Flags::Switch(std::string_view flag, bool& value, std::string_view help) {
 }
 
 void Flags::SwitchOff(std::string_view flag, bool& value, std::string_view help) {
-  const auto set = [&value](int64_t count) { value = count == 0; };
+  const auto set = [&value](int64_t count) { value = count <= 0; };  // -1: "false"
   app_.add_flag_function(FlagNames(flag), set, std::string(help))->envname(EnvironmentName(flag));
 }
 
@@ -178,8 +178,11 @@ void Flags::Number(std::string_view flag, int64_t& value, int64_t unit, Range ra
                    std::string_view help) {
   const auto convert = [within = Within(range, true), unit](std::string& text) -> std::string {
     std::string error = within(text);
-    if (error.empty()) text = std::to_string(std::stoll(text) * unit);
-    return error;
+    if (!error.empty()) return error;
+    double number = 0;  // whole, perhaps written as 1e3
+    std::from_chars(text.data(), text.data() + text.size(), number);
+    text = std::to_string(static_cast<int64_t>(number) * unit);
+    return {};
   };
   Add(flag, value, help)->transform(CLI::Validator(convert, ""))->type_name("N");
   if (value > 0) app_.get_option(std::string(flag))->default_str(std::to_string(value / unit));
