@@ -145,9 +145,9 @@ Result<double> BenchOfflineCommand::PrefillSeconds(Engine& engine, int32_t seque
   return static_cast<double>(end_us - start_us) * 1e-6;
 }
 
-// The time of a step in which every sequence decodes one token. The sequence whose first token came
-// last sets the clock: from then on all of them run, for they may generate as many tokens more as
-// prefill takes steps. The times of prefill are those of one sequence.
+// The time of a step in which every sequence decodes one token: all of them run at once, for they
+// may generate as many tokens more as prefill takes steps. The times of prefill are those of one
+// sequence.
 Result<Sample> BenchOfflineCommand::DecodeSample(Engine& engine) const {
   const SchedulerConfig& limits = engine.limits();
   const int64_t prompt_tokens = int64_t{input_tokens_} * sequences_;
@@ -161,20 +161,16 @@ Result<Sample> BenchOfflineCommand::DecodeSample(Engine& engine) const {
   const int64_t start_us = MonotonicUs();
   ASSIGN_OR_RETURN(const std::vector<RequestResult> results,
                    RunBatch(engine, sequences_, static_cast<int32_t>(new_tokens)));
-  const RequestResult* last = &results.front();
-  int64_t first_end_us = results.front().token_us.back();
+  std::vector<std::vector<int64_t>> token_us;
+  int64_t last_us = start_us;
   for (const RequestResult& result : results) {
-    if (result.token_us.front() > last->token_us.front()) last = &result;
-    first_end_us = std::min(first_end_us, result.token_us.back());
+    token_us.push_back(result.token_us);
+    last_us = std::max(last_us, result.token_us.front());
   }
-  int64_t steps =
-      std::min<int64_t>(output_tokens_, static_cast<int64_t>(last->token_us.size())) - 1;
-  while (steps > 1 && last->token_us[static_cast<size_t>(steps)] > first_end_us) --steps;
-  const int64_t us = last->token_us[static_cast<size_t>(steps)] - last->token_us.front();
-  const double first = static_cast<double>(last->token_us.front() - start_us) * 1e-6;
+  const double first = static_cast<double>(last_us - start_us) * 1e-6;
   return Sample{.prefill_seconds = first,
                 .first_seconds = first,
-                .step_seconds = static_cast<double>(us) * 1e-6 / static_cast<double>(steps)};
+                .step_seconds = StepSecondsOf(token_us, output_tokens_)};
 }
 
 Result<std::vector<Sample>> BenchOfflineCommand::Measure(Engine& engine, ThreadPool& pool,

@@ -54,4 +54,17 @@ TokenRates RatesOf(std::span<const std::vector<int64_t>> token_us, bool together
   return rates;
 }
 
+double StepSecondsOf(std::span<const std::vector<int64_t>> token_us, int64_t tokens) {
+  const std::vector<int64_t>* last = &token_us.front();
+  int64_t first_end_us = last->back();
+  for (const std::vector<int64_t>& times : token_us) {
+    if (times.front() > last->front()) last = &times;
+    first_end_us = std::min(first_end_us, times.back());
+  }
+  int64_t steps = std::min(tokens, std::ssize(*last)) - 1;
+  while (steps > 1 && (*last)[static_cast<size_t>(steps)] > first_end_us) --steps;
+  const int64_t us = (*last)[static_cast<size_t>(steps)] - last->front();
+  return static_cast<double>(us) * 1e-6 / static_cast<double>(steps);
+}
+
 }  // namespace braid

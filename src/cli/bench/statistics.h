@@ -29,4 +29,8 @@ struct TokenRates {
 // and they count until the first of them ends, for steps of fewer sequences are faster.
 TokenRates RatesOf(std::span<const std::vector<int64_t>> token_us, bool together);
 
+// The mean time of the steps in which all sequences get a token, of the first `tokens` of the one
+// whose first token came last; each sequence has at least two.
+double StepSecondsOf(std::span<const std::vector<int64_t>> token_us, int64_t tokens);
+
 }  // namespace braid

@@ -12,7 +12,12 @@ TEST(Statistics, PercentilesAreLinearBetweenNeighbours) {
   EXPECT_DOUBLE_EQ(Percentile({0, 10}, 99), 9.9);
   EXPECT_DOUBLE_EQ(Percentile({4}, 99), 4);
   EXPECT_DOUBLE_EQ(Percentile({}, 50), 0);
+  EXPECT_DOUBLE_EQ(Percentile({5, 1, 9}, 0), 1);
+  EXPECT_DOUBLE_EQ(Percentile({5, 1, 9}, 100), 9);
+  EXPECT_DOUBLE_EQ(Percentile({10, 20, 30, 40}, 75), 32.5);
+  EXPECT_DOUBLE_EQ(Median({4, 1, 2, 3}), 2.5);
   EXPECT_DOUBLE_EQ(Mean({1, 2, 6}), 3);
+  EXPECT_EQ(Mean({}), 0);
 }
 
 TEST(Statistics, WilsonIntervalMatchesPublishedValues) {
@@ -26,6 +31,8 @@ TEST(Statistics, WilsonIntervalStaysInsideZeroAndOne) {
   EXPECT_NEAR(WilsonInterval(10, 10).high, 1.0, 1e-12);
   EXPECT_NEAR(WilsonInterval(10, 10).low, 0.7225, 1e-4);
   EXPECT_EQ(WilsonInterval(0, 10).low, 0.0);
+  EXPECT_NEAR(WilsonInterval(0, 10).high, 0.2775, 1e-4);
+  EXPECT_EQ(WilsonInterval(0, 0).low, 0.0);
   EXPECT_EQ(WilsonInterval(0, 0).high, 1.0);
 }
 
@@ -41,6 +48,19 @@ TEST(TokenRates, SequencesThatRunTogetherCountUntilOneEnds) {
   const TokenRates rates = RatesOf(kTimes, true);
   EXPECT_DOUBLE_EQ(rates.tokens_per_second, 5e6 / 40);
   EXPECT_DOUBLE_EQ(rates.tokens_per_step, 5.0 / 4);
+}
+
+TEST(StepSeconds, AllSequencesRunInTheStepsThatCount) {
+  const std::vector<std::vector<int64_t>> one = {{100, 110, 130, 160}};
+  EXPECT_DOUBLE_EQ(StepSecondsOf(one, 3), 15e-6);
+  EXPECT_DOUBLE_EQ(StepSecondsOf(one, 99), 20e-6) << "it has four tokens";
+  // The second sequence begins last, and the first one ends before its third token.
+  const std::vector<std::vector<int64_t>> two = {{100, 112, 124, 130}, {115, 125, 131, 180}};
+  EXPECT_DOUBLE_EQ(StepSecondsOf(two, 4), 10e-6);
+  const std::vector<std::vector<int64_t>> longer = {{115, 125, 131, 180}, {100, 112, 131}};
+  EXPECT_DOUBLE_EQ(StepSecondsOf(longer, 4), 8e-6);
+  const std::vector<std::vector<int64_t>> ended = {{100, 110}, {120, 127, 139}};
+  EXPECT_DOUBLE_EQ(StepSecondsOf(ended, 3), 7e-6) << "one step counts in any case";
 }
 
 TEST(TokenRates, OneTokenHasNoRate) {
