@@ -189,6 +189,46 @@ TEST(ConstraintWorker, ForcedTokensAreThoseOfTheGrammar) {
   EXPECT_EQ(forced(thinking, 7), (std::vector<TokenId>{})) << "anything may come";
 }
 
+// 65 tokens fill two words and a bit of a third. Masks of drafts stand behind each other.
+TEST(ConstraintWorker, MasksHaveABitForEveryToken) {
+  Source source;
+  ConstraintWorker worker(&source, 1, 65);
+  const SlotId id{0};
+  worker.Reset(id);
+  Slot slot = SlotWith("..", {0, 1});
+  slot.grammar_after = kCloseThinking;
+  slot.stop.stop_tokens = {64};
+  slot.tokens.insert(slot.tokens.end(), {kCloseThinking, 0});
+  worker.Prepare(id, slot, 4);
+  const Result<const uint32_t*> thought = worker.Await(id, 0), first = worker.Await(id, 1),
+                                second = worker.Await(id, 2);
+  ASSERT_TRUE(thought && first && second);
+  EXPECT_EQ((*thought)[0], ~uint32_t{0});
+  EXPECT_EQ((*thought)[1], ~uint32_t{0});
+  EXPECT_EQ((*thought)[2] & 1, 0u) << "the end may not come";
+  EXPECT_EQ((*first)[0], 1u);
+  EXPECT_EQ((*first)[1], 0u);
+  EXPECT_EQ((*second)[0], 2u);
+  EXPECT_EQ((*second)[2], 0u);
+}
+
+// What the slot's last request made is nobody's when its next one asks.
+TEST(ConstraintWorker, AResetSlotWaitsForMasksOfItsOwn) {
+  Source source;
+  ConstraintWorker worker(&source, 1, 64);
+  const SlotId id{0};
+  worker.Reset(id);
+  EXPECT_EQ(Allowed(worker, id, SlotWith("....", {0, 1})), (std::vector<TokenId>{2}));
+  worker.Reset(id);
+  EXPECT_EQ(Allowed(worker, id, SlotWith("....", {0, 1, 2})), (std::vector<TokenId>{3}));
+  worker.Reset(id);
+  Slot thinking = SlotWith("....", {kCloseThinking});
+  thinking.grammar_after = kCloseThinking;
+  EXPECT_EQ(Allowed(worker, id, thinking), (std::vector<TokenId>{0}));
+  worker.Reset(id);
+  EXPECT_EQ(Allowed(worker, id, SlotWith(".", {0, 1})), (std::vector<TokenId>{kEnd, 50}));
+}
+
 TEST(ConstraintWorker, AnErrorIsItsRequestsOwn) {
   Source source;
   ConstraintWorker worker(&source, 3, 64);

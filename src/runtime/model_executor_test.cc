@@ -26,12 +26,32 @@ T Must(Result<T> result) {
   return *std::move(result);
 }
 
+// Proposes threes in the model's head's place, and notes what it is asked.
+class NotedDrafter final : public Drafter {
+ public:
+  void Reset(SlotId id) override { resets.push_back(id); }
+  void Propose(const DraftStep& step) override {
+    asked.clear();
+    for (const DraftWish& wish : step.rows) {
+      asked.push_back(wish);
+      wish.drafts->insert(wish.drafts->end(), static_cast<size_t>(wish.count), TokenId(3));
+    }
+  }
+  std::vector<SlotId> resets;
+  std::vector<DraftWish> asked;
+};
+
 class ModelExecutorTest : public ::testing::Test {
  protected:
-  ModelExecutorTest() {
-    const std::string directory = BRAID_SOURCE_DIR "/tests/golden/qwen3_5_a";
-    const OpenedModel opened = Must(OpenModel(directory));
+  explicit ModelExecutorTest(const ModelExecutorConfig& config = {.poison_freed = true}) {
+    Build("qwen3_5_a", config);
+  }
+  // An executor of a golden model, with what is given and sizes of its own.
+  void Build(const std::string& model, ModelExecutorConfig config) {
+    executor_.reset();
+    const OpenedModel opened = Must(OpenModel(BRAID_SOURCE_DIR "/tests/golden/" + model));
     spec_ = std::make_unique<ModelSpec>(opened.spec);
+    PlanState(*spec_, config.draft_tokens_max, DType::kF32);
     ThreadPool pool(1);
     ModelWeights weights = Must(LoadWeights(Must(BindWeights(*spec_, opened.checkpoint)), pool));
     MemoryPlan plan = Must(PlanMemory(*spec_, {.kv_dtype = DType::kF32,
@@ -39,15 +59,13 @@ class ModelExecutorTest : public ::testing::Test {
                                                .model_len_max = kContext,
                                                .running_max = kSlots}));
     for (GroupGeometry& group : plan.geometry.groups) group.blocks_per_page = 1;
-    executor_ = std::make_unique<ModelExecutor>(
-        *spec_, std::move(weights),
-        ModelExecutorConfig{.cache = plan.geometry,
-                            .running_max = kSlots,
-                            .step_tokens_max = kStepTokens,
-                            .context_tokens_max = kContext,
-                            .device = DeviceOf(DetectCpu(), Isa::kBase, Compute::kF32),
-                            .threads = 2,
-                            .poison_freed = true});
+    config.cache = plan.geometry;
+    config.running_max = kSlots;
+    config.step_tokens_max = kStepTokens;
+    config.context_tokens_max = kContext;
+    config.device = DeviceOf(DetectCpu(), Isa::kBase, Compute::kF32);
+    config.threads = 2;
+    executor_ = std::make_unique<ModelExecutor>(*spec_, std::move(weights), config);
     geometry_ = plan.geometry;
     CHECK(geometry_.pages > 6 * kSlots);
   }
@@ -118,6 +136,7 @@ class ModelExecutorTest : public ::testing::Test {
   }
 
   std::unique_ptr<ModelSpec> spec_;
+  NotedDrafter drafter_;
   std::unique_ptr<ModelExecutor> executor_;
   Inbox ended_;
   CacheGeometry geometry_;
@@ -240,7 +259,7 @@ TEST_F(ModelExecutorTest, AGrammarWithoutATokenizerIsTheRequestsError) {
   const StepDone done = Run(plan);
   EXPECT_EQ(done.rows[0].token, -1);
   EXPECT_EQ(done.rows[0].error_code, ErrorCode::kInvalid);
-  EXPECT_THAT(done.rows[0].error, HasSubstr("the request's grammar: "));
+  EXPECT_EQ(done.rows[0].error, "the request's grammar: constrained output needs a tokenizer");
 }
 
 TEST_F(ModelExecutorTest, APlanWithoutRowsIsAStep) {
@@ -261,6 +280,204 @@ TEST_F(ModelExecutorTest, StepsBelowItsBudgetTakeNoMoreMemoryThanWasMeasured) {
   EXPECT_EQ(executor_->workspace_bytes(), measured);
   EXPECT_THAT(executor_->ExplainOps(), HasSubstr("linear"));
   EXPECT_EQ(executor_->arena_bytes(), geometry_.page_bytes * geometry_.pages);
+}
+
+// Of every token of every step, and nothing else.
+TEST_F(ModelExecutorTest, ExpertsOfTheTokensAreCounted) {
+  Build("qwen3_5_moe_a", {});
+  const MoeFfn* moe = nullptr;
+  ExpertLoads header{.model = "m"};
+  for (size_t i = 0; i < spec_->layers.size(); ++i) {
+    moe = std::get_if<MoeFfn>(&spec_->layers[i].ffn);
+    if (moe == nullptr) continue;
+    header.layers.push_back(static_cast<int32_t>(i));
+    header.experts = moe->experts;
+    header.top_k = moe->top_k;
+  }
+  ASSERT_FALSE(header.layers.empty());
+  ExpertRecorder recorder(header);
+  Build("qwen3_5_moe_a", {.experts = &recorder});
+  const Request r = Make(40);
+  Greedy(r, 10);
+  const LoadWindow window = recorder.last();
+  EXPECT_EQ(window.passes, 10);
+  EXPECT_EQ(window.tokens, 40 + 9);
+  ASSERT_EQ(window.counts.size(), header.layers.size());
+  for (const auto& layer : window.counts) {
+    EXPECT_EQ(std::accumulate(layer.begin(), layer.end(), int64_t{0}), 49 * header.top_k);
+  }
+}
+
+TEST_F(ModelExecutorTest, OneRankHasNoGroupThatCouldEnd) {
+  EXPECT_TRUE(executor_->group_status().ok());
+  EXPECT_EQ(executor_->mover(), nullptr);
+  EXPECT_EQ(executor_->rank_counts(), nullptr);
+}
+
+class DraftingExecutorTest : public ModelExecutorTest {
+ protected:
+  DraftingExecutorTest() : ModelExecutorTest({.draft_tokens_max = 4, .draft_head = &drafter_}) {
+    request_ = Make(70);
+    request_.logprobs = 1;
+  }
+  // The answer without drafts; then computes the prompt again, so that its first token is known.
+  void Prompt() {
+    whole_ = Greedy(request_, 8);
+    Plan plan;
+    Admit(plan, SlotId(1), request_);
+    AddRow(plan, SlotId(1), request_, 0, 70, true);
+    ASSERT_EQ(Run(plan).rows[0].token, whole_[0]);
+  }
+  // Verifies drafts after the first `known` tokens of the answer.
+  RowResult Verify(int32_t known, const std::vector<TokenId>& drafts) {
+    Plan plan;
+    const int32_t start = 69 + known;
+    AddRow(plan, SlotId(1), request_, start, start + 1, true);
+    plan.tokens.insert(plan.tokens.end(), drafts.begin(), drafts.end());
+    plan.rows[0].token_count += static_cast<int32_t>(drafts.size());
+    plan.rows[0].drafts = static_cast<int32_t>(drafts.size());
+    return Run(plan).rows[0];
+  }
+
+  Request request_;
+  std::vector<TokenId> whole_;
+};
+
+TEST_F(DraftingExecutorTest, DraftsAreAcceptedAsFarAsTheyAreWhatIsSampled) {
+  Prompt();
+  const TokenId wrong = whole_[3] == 5 ? 6 : 5;
+  const RowResult some = Verify(1, {whole_[1], whole_[2], wrong, whole_[4]});
+  EXPECT_EQ(some.error, "");
+  EXPECT_EQ(some.accepted, 2);
+  EXPECT_EQ(some.token, whole_[3]);
+  ASSERT_EQ(some.accepted_logprobs.size(), 2u);
+  EXPECT_EQ(some.accepted_logprobs[0].token, whole_[1]);
+  EXPECT_EQ(some.accepted_logprobs[1].token, whole_[2]);
+  EXPECT_EQ(some.accepted_logprobs[1].top.size(), 1u);
+  EXPECT_EQ(some.logprob.token, whole_[3]);
+  // What was rejected has left nothing behind.
+  const RowResult none = Verify(4, {wrong == whole_[4] ? wrong + 1 : wrong});
+  EXPECT_EQ(none.accepted, 0);
+  EXPECT_EQ(none.token, whole_[4]);
+  EXPECT_TRUE(none.accepted_logprobs.empty());
+  const RowResult all = Verify(5, {whole_[5], whole_[6]});
+  EXPECT_EQ(all.accepted, 2);
+  EXPECT_EQ(all.token, whole_[7]);
+}
+
+// The first source that has drafts gives them, each at most as many as the row wants of it.
+TEST_F(DraftingExecutorTest, ARowsDraftsComeFromTheFirstSourceThatHasSome) {
+  const auto source = [](DraftSource of) { return static_cast<size_t>(of); };
+  Request repeated = Make(20), errs = Make(20, 4);
+  for (size_t i = 0; i < 20; ++i) repeated.prompt[i] = static_cast<TokenId>(7 + i % 2);
+  repeated.sampling.logit_bias = {{7, 1000.0f}};
+  errs.grammar = "root";
+  Plan plan;
+  Admit(plan, SlotId(0), repeated);
+  Admit(plan, SlotId(1), request_);
+  Admit(plan, SlotId(2), errs);
+  AddRow(plan, SlotId(0), repeated, 0, 20, true);
+  AddRow(plan, SlotId(1), request_, 0, 70, true);
+  AddRow(plan, SlotId(2), errs, 0, 20, true);
+  for (Row& row : plan.rows) {
+    row.propose[source(DraftSource::kGrammar)] = 4;
+    row.propose[source(DraftSource::kHead)] = 3;
+  }
+  plan.rows[0].propose[source(DraftSource::kLookup)] = 2;
+  drafter_.resets.clear();
+  const StepDone done = Run(plan);
+  EXPECT_THAT(drafter_.resets, ::testing::ElementsAre(SlotId(0), SlotId(1), SlotId(2)));
+  ASSERT_EQ(done.rows[0].token, 7) << done.rows[0].error;
+  EXPECT_EQ(done.rows[0].drafts, (std::vector<TokenId>{8, 7})) << "as it went on before";
+  EXPECT_EQ(done.rows[0].drafts_of, DraftSource::kLookup);
+  ASSERT_EQ(drafter_.asked.size(), 2u) << "a row with an error has no drafts";
+  EXPECT_EQ(drafter_.asked[0].count, 0) << "it has some";
+  EXPECT_EQ(drafter_.asked[1].id, SlotId(1));
+  EXPECT_EQ(drafter_.asked[1].begin, 0);
+  EXPECT_EQ(drafter_.asked[1].end, 70);
+  EXPECT_EQ(drafter_.asked[1].state, 20);
+  EXPECT_EQ(drafter_.asked[1].count, 3);
+  EXPECT_EQ(done.rows[1].drafts, std::vector<TokenId>(3, 3));
+  EXPECT_EQ(done.rows[1].drafts_of, DraftSource::kHead);
+  EXPECT_NE(done.rows[2].error, "");
+  EXPECT_TRUE(done.rows[2].drafts.empty());
+}
+
+// Token n may follow n - 1 and nothing else; after as many tokens as the grammar has letters 9.
+class Numbers final : public TokenConstraint {
+ public:
+  explicit Numbers(TokenId last) : last_(last) {}
+  Status Mask(std::span<uint32_t> words) override {
+    std::ranges::fill(words, 0u);
+    words[0] = 1u << Next(next_);
+    return {};
+  }
+  Status Accept(TokenId token) override {
+    if (token != Next(next_)) return Error{ErrorCode::kInvalid, "not the next number"};
+    ++next_;
+    return {};
+  }
+  Status Rewind(size_t count) override {
+    next_ -= static_cast<TokenId>(count);
+    return {};
+  }
+  Result<size_t> Forced(std::span<TokenId> tokens) override {
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = Next(next_ + static_cast<TokenId>(i));
+    return tokens.size();
+  }
+
+ private:
+  TokenId Next(TokenId at) const { return at > last_ ? 9 : at; }
+  TokenId last_, next_ = 0;
+};
+
+class NumbersSource final : public ConstraintSource {
+ public:
+  Result<std::unique_ptr<TokenConstraint>> Start(std::string_view grammar, bool) override {
+    return std::unique_ptr<TokenConstraint>(new Numbers(static_cast<TokenId>(grammar.size()) - 1));
+  }
+  TokenId end_token() const override { return 9; }
+};
+
+// The slot's next request has a grammar of its own, and what a grammar forces is drafted first.
+TEST_F(ModelExecutorTest, AGrammarDecidesTheTokensAndTheirDrafts) {
+  NumbersSource source;
+  Build("qwen3_5_a", {.constraints = &source, .draft_tokens_max = 4, .draft_head = &drafter_});
+  Request r = Make(20), next = Make(20, 2);
+  r.grammar = "three";
+  next.grammar = "no";
+  EXPECT_EQ(Greedy(r, 3), (std::vector<TokenId>{0, 1, 2}));
+  EXPECT_EQ(Greedy(next, 4), (std::vector<TokenId>{0, 1, 9, 9}));
+  Plan plan;
+  Admit(plan, SlotId(1), r);
+  AddRow(plan, SlotId(1), r, 0, 20, true);
+  plan.rows[0].propose = {3, 2, 2};
+  const RowResult first = Run(plan).rows[0];
+  EXPECT_EQ(first.token, 0);
+  EXPECT_EQ(first.drafts, (std::vector<TokenId>{1, 2, 3}));
+  EXPECT_EQ(first.drafts_of, DraftSource::kGrammar);
+  EXPECT_EQ(drafter_.asked[0].count, 0) << "there are some";
+  plan = {};
+  AddRow(plan, SlotId(1), r, 20, 21, true);
+  plan.tokens.insert(plan.tokens.end(), {1, 2, 7});
+  plan.rows[0].token_count += 3;
+  plan.rows[0].drafts = 3;
+  const RowResult verified = Run(plan).rows[0];
+  EXPECT_EQ(verified.accepted, 2);
+  EXPECT_EQ(verified.token, 3);
+}
+
+// A row that does not sample has no token that drafts could follow.
+TEST_F(DraftingExecutorTest, NothingIsDraftedBehindAPartOfAPrompt) {
+  Plan plan;
+  Admit(plan, SlotId(1), request_);
+  AddRow(plan, SlotId(1), request_, 0, 64, false);
+  plan.rows[0].propose = {4, 4, 4};
+  const StepDone done = Run(plan);
+  EXPECT_TRUE(done.rows[0].drafts.empty());
+  ASSERT_EQ(drafter_.asked.size(), 1u);
+  EXPECT_EQ(drafter_.asked[0].count, 0);
+  EXPECT_EQ(drafter_.asked[0].end, 64);
 }
 
 using ModelExecutorDeathTest = ModelExecutorTest;

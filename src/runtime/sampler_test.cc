@@ -183,6 +183,85 @@ TEST_F(SamplerTest, FiltersOfTheRequestReachTheDraw) {
   EXPECT_EQ(Token(), 4);
 }
 
+// While a step runs, drafts stand behind the tokens that count.
+TEST_F(SamplerTest, TokensFromThePositionOnHaveNoSay) {
+  slot_.tokens = {0, 1, 4, 4};
+  const auto at = [&](int32_t position) {
+    return sampler_.Draw(test_.context, {.slot = slot_, .position = position}, kLogits);
+  };
+  slot_.sampling.presence_penalty = 10;
+  EXPECT_EQ(at(2), 4);
+  EXPECT_EQ(at(3), 2);
+  slot_.sampling.presence_penalty = 0;
+  slot_.sampling.frequency_penalty = 0.75f;
+  EXPECT_EQ(at(3), 4);
+  EXPECT_EQ(at(4), 2);
+  slot_.sampling.frequency_penalty = 0;
+  slot_.stop = {.stop_tokens = {4}, .new_tokens_min = 2};
+  EXPECT_EQ(at(3), 2);
+  EXPECT_EQ(at(4), 4);
+}
+
+TEST_F(SamplerTest, ADrawIsTheTokenThatAChoiceWouldTake) {
+  slot_.sampling = {.temperature = 2, .top_p = 0.9f, .seed = 11};
+  std::set<TokenId> seen;
+  for (int32_t position = 2; position < 60; ++position) {
+    const Sampler::Place place{.slot = slot_, .position = position};
+    Choice choice;
+    sampler_.Choose(test_.context, place, kLogits, choice);
+    EXPECT_EQ(sampler_.Draw(test_.context, place, kLogits), choice.token);
+    seen.insert(choice.token);
+  }
+  EXPECT_GT(seen.size(), 2u);
+  const auto draw = [&](const std::vector<float>& logits, TokenId forced, const uint32_t* allowed) {
+    const Sampler::Place place{.slot = slot_, .position = 2, .forced = forced, .allowed = allowed};
+    return sampler_.Draw(test_.context, place, logits);
+  };
+  EXPECT_EQ(draw(kLogits, 0, nullptr), 0) << "a token that is forced";
+  const uint32_t none = 0;
+  EXPECT_EQ(draw(kLogits, -1, &none), -1);
+  std::vector<float> bad = kLogits;
+  bad[3] = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(draw(bad, -1, nullptr), -1);
+  EXPECT_EQ(draw(bad, 0, nullptr), -1) << "a forced token too";
+}
+
+TEST_F(SamplerTest, EveryRuleThatChangesLogitsIsKnown) {
+  const auto adjusts = [&](auto change) {
+    Slot slot = slot_;
+    change(slot);
+    return Sampler::Adjusts(slot, 3);  // after one token of output
+  };
+  EXPECT_FALSE(adjusts([](Slot&) {}));
+  EXPECT_TRUE(adjusts([](Slot& s) { s.sampling.logit_bias = {{1, 0.5f}}; }));
+  EXPECT_TRUE(adjusts([](Slot& s) { s.sampling.repetition_penalty = 1.5f; }));
+  EXPECT_TRUE(adjusts([](Slot& s) { s.sampling.presence_penalty = -1; }));
+  EXPECT_TRUE(adjusts([](Slot& s) { s.sampling.frequency_penalty = 1; }));
+  EXPECT_TRUE(adjusts([](Slot& s) { s.stop = {.stop_tokens = {4}, .new_tokens_min = 2}; }));
+  EXPECT_FALSE(adjusts([](Slot& s) { s.stop = {.stop_tokens = {4}, .new_tokens_min = 1}; }));
+  EXPECT_FALSE(adjusts([](Slot& s) { s.stop.new_tokens_min = 2; })) << "nothing is masked";
+  EXPECT_FALSE(adjusts([](Slot& s) { s.sampling.temperature = 2; }));
+}
+
+// Each member of the pool has memory of its own, and what one request masks is another's no more.
+TEST_F(SamplerTest, RequestsDoNotSeeEachOther) {
+  Sampler two(kVocabulary, 0, 2);
+  EXPECT_EQ(two.sampled_vocabulary(), kVocabulary);
+  EXPECT_EQ(Sampler(kVocabulary, 4, 2).sampled_vocabulary(), 4);
+  Slot biased = slot_;
+  biased.sampling.logit_bias = {{0, 100.0f}};
+  Slot scaled = slot_;
+  scaled.sampling.repetition_penalty = 1.01f;
+  for (const int member : {0, 1, 0}) {
+    const auto draw = [&](const Slot& slot) {
+      return two.Draw(test_.context, {.slot = slot, .position = 2, .member = member}, kLogits);
+    };
+    EXPECT_EQ(draw(biased), 0);
+    EXPECT_EQ(draw(scaled), 4);
+    EXPECT_EQ(draw(slot_), 4);
+  }
+}
+
 TEST_F(SamplerTest, LogitsThatAreNotFiniteAreAnErrorOfTheRow) {
   std::vector<float> logits = kLogits;
   logits[3] = std::numeric_limits<float>::quiet_NaN();

@@ -34,6 +34,7 @@ TEST(Slot, CountsFromTheTokenThatOpensTheThought) {
   EXPECT_EQ(Forced(one, {7}), -1);
   EXPECT_EQ(Forced(one, {kOpen}), -1);
   EXPECT_EQ(Forced(one, {7, kOpen, 8}), kClose);
+  EXPECT_EQ(Forced(one, {1, 2, 3, 4, 5, 6, 7, kOpen, 9}), kClose) << "the eighth token";
   EXPECT_EQ(Forced(one, {1, 2, 3, 4, 5, 6, 7, 8, kOpen, 9}), -1) << "that is content";
   EXPECT_EQ(Forced({}, {kOpen, 1, 2, 3}), -1) << "no limit";
 }
@@ -42,6 +43,7 @@ class SlotsTest : public ::testing::Test {
  protected:
   SlotsTest() {
     request_.id = RequestId(5);
+    request_.role = RequestRole::kDecode;
     request_.prompt = {1, 2, 3};
     request_.logprobs = 2;
     request_.prompt_logprobs = 1;
@@ -71,6 +73,7 @@ TEST_F(SlotsTest, AnAdmissionTakesOverTheRequestAndItsOutput) {
   slots_.Begin(Admission({9, 10}));
   const Slot& slot = slots_[SlotId(1)];
   EXPECT_EQ(slot.request, RequestId(5));
+  EXPECT_EQ(slot.role, RequestRole::kDecode);
   EXPECT_EQ(slot.tokens, (std::vector<TokenId>{1, 2, 3, 9, 10}));
   EXPECT_EQ(slot.prompt().size(), 3u);
   EXPECT_EQ(slot.output(slot.length()).size(), 2u);
@@ -124,6 +127,32 @@ TEST_F(SlotsTest, AnAdmissionForgetsWhatTheSlotHeldBefore) {
   EXPECT_EQ(slots_[SlotId(1)].tokens, std::vector<TokenId>{7});
 }
 
+// 256 tokens, and the block after them, which a chain of drafts may name.
+TEST_F(SlotsTest, ATableHasAnEntryBeyondTheContext) {
+  Plan plan = Admission({});
+  plan.tables = {{SlotId(1), GroupId(1), 4, BlockId(3)}};
+  slots_.Begin(plan);
+  const Row row{.slot = SlotId(1), .request = RequestId(5), .token_count = 1};
+  EXPECT_EQ(slots_.SpanOf(row, 0).tables[1][4], Address(3 * 64));
+  Slots odd(geometry_, arena_.data(), 2, 193);  // a part of the fourth block
+  odd.Begin(plan);
+  EXPECT_EQ(odd.SpanOf(row, 0).tables[1][4], Address(3 * 64));
+}
+
+TEST_F(SlotsTest, OtherSlotsStayWhenOneIsReleased) {
+  Plan plan = Admission({9});
+  plan.admissions.push_back({SlotId(0), &request_, {}});
+  plan.tables = {{SlotId(1), GroupId(0), 0, BlockId(5)}, {SlotId(0), GroupId(0), 0, BlockId(7)}};
+  slots_.Begin(plan);
+  Plan end;
+  end.released = {SlotId(0)};
+  slots_.End(end);
+  EXPECT_TRUE(slots_[SlotId(0)].tokens.empty());
+  EXPECT_EQ(slots_[SlotId(1)].tokens.size(), 4u);
+  const Row row{.slot = SlotId(1), .request = RequestId(5), .token_count = 1};
+  EXPECT_EQ(slots_.SpanOf(row, 0).tables[0][0], Address(2 * 64 + 32));
+}
+
 using SlotsDeathTest = SlotsTest;
 
 TEST_F(SlotsDeathTest, SlotsAndBlocksThatDoNotExistOrAreAnothersStopTheProgram) {
@@ -133,11 +162,13 @@ TEST_F(SlotsDeathTest, SlotsAndBlocksThatDoNotExistOrAreAnothersStopTheProgram) 
   const Row row{.slot = SlotId(1), .request = RequestId(4)};
   EXPECT_DEATH(slots_.SpanOf(row, 0), "slot 1 belongs to request 5, the row to 4");
   for (const TableUpdate& update : {TableUpdate{SlotId(1), GroupId(2), 0, BlockId(5)},
-                                    TableUpdate{SlotId(1), GroupId(0), 999, BlockId(5)}}) {
+                                    TableUpdate{SlotId(1), GroupId(0), 5, BlockId(5)}}) {
     Plan plan;
     plan.tables = {update};
     EXPECT_DEATH(slots_.Begin(plan), "block .* of cache group");
   }
+  const CacheGeometry most{.groups = std::vector<GroupGeometry>(kCacheGroupsMax)};
+  Slots(most, nullptr, 1, 64);
   const CacheGeometry many{.groups = std::vector<GroupGeometry>(kCacheGroupsMax + 1)};
   EXPECT_DEATH(Slots(many, nullptr, 1, 64), "9 cache groups, at most 8");
 }

@@ -86,6 +86,9 @@ TEST_P(VulkanModel, ADecodeStepIsASubmissionAndOneForEachHandOverAndAllocatesNot
   for (int i = 0; i < kSteps; ++i) {
     run.Step();
     EXPECT_LE(machine.home()->bytes_laid(), 64 * kRows + 4096);
+    // Of each row its span and that of its token, the token, what is wanted and how to draw.
+    EXPECT_GE(machine.home()->bytes_laid(),
+              kRows * int64_t{sizeof(ops::DeviceSpan) + 12 + sizeof(ops::gpu::DeviceDraw)});
   }
   const int64_t each = 1 + (handed() ? MixturesOf(model()) : 0);
   EXPECT_EQ(counters().submissions - before.submissions, kSteps * each);

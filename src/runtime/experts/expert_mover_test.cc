@@ -32,6 +32,7 @@ class PlayedGroup final : public Communicator {
     return changed_.wait_for(lock, kLong, [&] { return calls_ >= calls; });
   }
   std::function<void(std::span<const Bytes>, std::span<const MutableBytes>)> look;
+  Status ends;  // each exchange
 
  private:
   void SetGate(bool closed) {
@@ -46,7 +47,7 @@ class PlayedGroup final : public Communicator {
     ++calls_;
     changed_.notify_all();
     changed_.wait(lock, [&] { return !closed_; });
-    return {};
+    return ends;
   }
 
   std::mutex mutex_;
@@ -91,11 +92,13 @@ struct Rank {
     const auto& moe = std::get<MoeFfnWeights>(weights.layers[0].ffn);
     std::vector<std::array<int, 3>> held;
     for (int64_t i = 0; i < moe.down.matrix.count; ++i) {
-      const auto last = [&](const ops::PackedMatrix& matrix, int64_t number) {
-        return static_cast<int>(matrix.data[(number + 1) * kMatrixBytes - 1]);
+      const auto all = [&](const ops::PackedMatrix& matrix, int64_t number) {
+        const std::span bytes(matrix.data + number * kMatrixBytes, kMatrixBytes);
+        const bool same = std::ranges::count(bytes, bytes[0]) == kMatrixBytes;
+        return same ? static_cast<int>(bytes[0]) : -1;
       };
-      held.push_back({last(moe.gate_up.matrix, 2 * i), last(moe.gate_up.matrix, 2 * i + 1),
-                      last(moe.down.matrix, i)});
+      held.push_back({all(moe.gate_up.matrix, 2 * i), all(moe.gate_up.matrix, 2 * i + 1),
+                      all(moe.down.matrix, i)});
     }
     return held;
   }
@@ -181,6 +184,131 @@ TEST(ExpertMover, APieceWithAnotherAttemptDropsTheRound) {
     rank.mover->Step();
     EXPECT_TRUE(rank.AwaitVote(MoveVote::kFailed)) << "attempt " << header.attempt;
   }
+}
+
+// Two ranks with an expert each exchange them.
+TEST(ExpertMover, TheOtherRanksExpertComesAndTheOwnOneGoes) {
+  Rank rank(2, 0, 2, {.step_bytes = 64 << 10});
+  const std::vector<std::byte> bytes(static_cast<size_t>(kPiece.end), std::byte{9});
+  std::vector<std::byte> sent;
+  rank.group.look = [&](std::span<const Bytes> send, std::span<const MutableBytes> receive) {
+    PieceHeader header = kPiece;
+    header.checksum = ChecksumOf(kPiece, bytes);
+    Write(header, receive);
+    std::ranges::copy(bytes, receive[1].begin() + sizeof(header));
+    sent.assign(send[1].begin(), send[1].end());
+  };
+  rank.mover->Begin({{1, 0}});
+  EXPECT_TRUE(rank.mover->progress().moving);
+  rank.mover->Begin({{0, 1}});  // not while they move
+  EXPECT_EQ(rank.mover->progress().begun, 1);
+  rank.mover->Step();
+  ASSERT_TRUE(rank.AwaitVote(MoveVote::kReady));
+  PieceHeader header;
+  ASSERT_EQ(sent.size(), sizeof(header) + bytes.size());
+  std::memcpy(&header, sent.data(), sizeof(header));
+  const std::span<const std::byte> own = std::span(sent).subspan(sizeof(header));
+  EXPECT_EQ(header.slot, 1);
+  EXPECT_EQ(header.expert, 0);
+  EXPECT_EQ(header.checksum, ChecksumOf(header, own));
+  EXPECT_EQ(std::ranges::count(own, std::byte{1}), kPiece.end);
+  EXPECT_EQ(BesideStepOf(rank.mover.get()).ended, 0);
+  EXPECT_TRUE(BesideStepOf(rank.mover.get()).under_way);
+  ThreadPool pool(1);
+  rank.mover->Apply(std::array{MoveVote::kReady, MoveVote::kReady}, pool);
+  EXPECT_EQ(rank.Held(), (std::vector<std::array<int, 3>>{{9, 9, 9}}));
+  EXPECT_EQ(std::get<MoeFfnWeights>(rank.weights.layers[0].ffn).slot_of,
+            (std::vector<int32_t>{1, 0}));
+  const MoveProgress progress = rank.mover->progress();
+  EXPECT_EQ(progress.bytes, kPiece.end);
+  EXPECT_EQ(progress.swaps, 1);
+  EXPECT_EQ(progress.done, 1);
+  EXPECT_EQ(progress.dropped, 0);
+  EXPECT_FALSE(progress.moving);
+  const BesideStep beside = BesideStepOf(rank.mover.get());
+  EXPECT_EQ(beside.ended, 1);
+  EXPECT_FALSE(beside.under_way);
+  EXPECT_EQ(BesideStepOf(nullptr).ended, 0);
+}
+
+// An expert that comes in pieces, a step each.
+TEST(ExpertMover, PiecesFollowEachOtherIntoTheSlot) {
+  Rank rank(2, 0, 2, {.step_bytes = 1500});
+  int64_t begin = 0;
+  rank.group.look = [&](std::span<const Bytes>, std::span<const MutableBytes> receive) {
+    PieceHeader header = kPiece;
+    const auto bytes = receive[1].subspan(sizeof(header));
+    header.begin = begin;
+    header.end = begin + std::ssize(bytes);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      const int64_t matrix = (begin + static_cast<int64_t>(i)) / Rank::kMatrixBytes;
+      bytes[i] = static_cast<std::byte>(5 + matrix);
+    }
+    header.checksum = ChecksumOf(header, bytes);
+    std::memcpy(receive[1].data(), &header, sizeof(header));
+    begin = header.end;
+  };
+  rank.mover->Begin({{1, 0}});
+  for (int32_t step = 1; step <= 3; ++step) {
+    EXPECT_EQ(rank.mover->vote(), MoveVote::kBusy);
+    rank.mover->Step();
+    ASSERT_TRUE(rank.group.AwaitCalls(step));
+  }
+  ASSERT_TRUE(rank.AwaitVote(MoveVote::kReady));
+  EXPECT_EQ(begin, kPiece.end);
+  ThreadPool pool(1);
+  rank.mover->Apply(std::array{MoveVote::kReady, MoveVote::kReady}, pool);
+  EXPECT_EQ(rank.Held(), (std::vector<std::array<int, 3>>{{5, 6, 7}}));
+  EXPECT_EQ(rank.mover->progress().bytes, kPiece.end);
+}
+
+TEST(ExpertMover, WhatChangesPlacesWithinTheRankDoesNotTravel) {
+  Rank rank(4, 0, 2, {.step_bytes = 64 << 10});
+  bool called = false;
+  rank.group.look = [&](std::span<const Bytes>, std::span<const MutableBytes>) { called = true; };
+  rank.mover->Begin({{1, 0, 2, 3}});
+  EXPECT_EQ(rank.mover->vote(), MoveVote::kBusy);
+  rank.mover->Step();
+  ASSERT_TRUE(rank.AwaitVote(MoveVote::kReady));
+  EXPECT_FALSE(called);
+  ThreadPool pool(1);
+  rank.mover->Apply(std::array{MoveVote::kReady, MoveVote::kReady}, pool);
+  EXPECT_EQ(rank.Held(), (std::vector<std::array<int, 3>>{{2, 2, 2}, {1, 1, 1}}));
+}
+
+TEST(ExpertMover, APlacementThatIsNoneIsDroppedAndOneThatIsThereIsDone) {
+  Rank rank(2, 0, 2, {.step_bytes = 64 << 10});
+  rank.mover->Begin({{1, 0}, {1, 0}});
+  MoveProgress progress = rank.mover->progress();
+  EXPECT_EQ(progress.begun, 1);
+  EXPECT_EQ(progress.dropped, 1);
+  EXPECT_FALSE(progress.moving);
+  EXPECT_EQ(progress.failure, "a placement of 2 layers; the model has 1 with experts");
+  rank.mover->Begin({{0, 1}});
+  progress = rank.mover->progress();
+  EXPECT_EQ(progress.begun, 2);
+  EXPECT_EQ(progress.done, 1);
+  EXPECT_EQ(progress.dropped, 1);
+  EXPECT_FALSE(progress.moving);
+}
+
+// The group for moves has ended: this round and every later one fails, and experts stay.
+TEST(ExpertMover, AGroupThatIsLostFailsEveryRound) {
+  Rank rank(2, 0, 2, {.step_bytes = 64 << 10});
+  rank.group.ends = Error{ErrorCode::kUnavailable, "rank 1 is lost"};
+  ThreadPool pool(1);
+  for (int64_t round = 1; round <= 2; ++round) {
+    rank.mover->Begin({{1, 0}});
+    rank.mover->Step();
+    ASSERT_TRUE(rank.AwaitVote(MoveVote::kFailed)) << round;
+    rank.mover->Apply(std::array{MoveVote::kFailed, MoveVote::kBusy}, pool);
+    const MoveProgress progress = rank.mover->progress();
+    EXPECT_EQ(progress.dropped, round);
+    EXPECT_EQ(progress.failure, "rank 1 is lost");
+    EXPECT_FALSE(progress.moving);
+  }
+  EXPECT_EQ(rank.mover->placement()[0], (LayerSlots{0, 1}));
+  EXPECT_EQ(rank.Held(), (std::vector<std::array<int, 3>>{{1, 1, 1}}));
 }
 
 // Zeros are what a rank sends that has dropped the round; this one will do so by the votes.

@@ -61,5 +61,25 @@ TEST(RankCounts, RowsCountWhereTheExpertLiesInTheirStep) {
   EXPECT_EQ(thousand.rows, (std::vector<std::vector<int64_t>>{{12, 2988, 6937, 63}}));
 }
 
+TEST(RankRows, BalanceIsMeanOverFullestOfAllLayers) {
+  EXPECT_EQ(RankRows().Balance(), 1);
+  EXPECT_EQ((RankRows{{0}, {{0, 0}}}).Balance(), 1) << "no rows";
+  EXPECT_DOUBLE_EQ((RankRows{{0}, {{3, 1}}}).Balance(), 4.0 / 6);
+  EXPECT_DOUBLE_EQ((RankRows{{0, 2}, {{4, 0}, {1, 3}}}).Balance(), 8.0 / 14);
+}
+
+TEST(RankCounts, ARankThatDoesNotComeIsAnError) {
+  ThreadRanks groups({.dp = 2, .ep = 2}, std::chrono::milliseconds(20));
+  ops::Ranks ranks = groups.Of(0);
+  ExpertRecorder recorder({.model = "m", .experts = 2, .top_k = 1, .layers = {1}});
+  RankCounts counts(recorder, ranks);
+  counts.SetChoices(0, kShape, kInOrder);
+  for (int pass = 1; pass < 10; ++pass) ASSERT_TRUE(counts.EndPass(1)) << "nobody is needed yet";
+  const Result<bool> last = counts.EndPass(1);
+  ASSERT_FALSE(last);
+  EXPECT_EQ(last.error().message, "no word from rank 1 within 20 ms");
+  EXPECT_TRUE(counts.last(0).rows.empty());
+}
+
 }  // namespace
 }  // namespace braid

@@ -295,6 +295,65 @@ TEST(OverlapRule, CutsWhereMessagesCostMoreThanReadingTheWeightsAgain) {
   EXPECT_EQ(memory.tokens_least(), 0);
 }
 
+// Steps of few tokens tell what reading the weights takes, steps of many what their tokens take.
+TEST(OverlapRule, CountsStepsByTheirTokens) {
+  const auto least = [](int32_t few, int32_t many) {
+    OverlapRule rule;
+    rule.Add(few, 0.05, 0);
+    rule.Add(many, 0.05 + many * 300e-6, many * 200e-6);
+    return rule.tokens_least();
+  };
+  // 1.05 * 50 ms / (0.95 * 200 us - 0.05 * 100 us)
+  EXPECT_NEAR(least(16, 64), 284, 1);
+  EXPECT_NEAR(least(1, 4000), 284, 1);
+  EXPECT_EQ(least(16, 63), 0) << "neither few nor many";
+  EXPECT_EQ(least(17, 64), 128) << "nothing is known of the weights";
+  EXPECT_EQ(least(0, 64), 128);
+}
+
+TEST(OverlapRule, FollowsWhatStepsTakeNow) {
+  OverlapRule rule;
+  rule.Add(4, 0.05, 0);
+  rule.Add(1000, 0.35, 0.2);
+  const int32_t before = rule.tokens_least();
+  rule.Add(4, 0.09, 0);  // a quarter of the difference counts: 60 ms
+  EXPECT_NEAR(rule.tokens_least(), before * 1.2, 2);
+  // Beside the weights' 60 ms tokens take 1 ms now, and wait for 100 us: a quarter counts again.
+  rule.Add(1000, 0.06 + 1 + 0.1, 0.1);
+  EXPECT_NEAR(rule.tokens_least(), 1.05 * 0.06 / (0.95 * 175e-6 - 0.05 * 325e-6), 2);
+  for (int i = 0; i < 60; ++i) rule.Add(1000, 0.2, 0.001);
+  EXPECT_EQ(rule.tokens_least(), 0) << "messages cost nothing now";
+}
+
+// A step that does little but wait for messages.
+TEST(OverlapChoice, MeasuresWhatAStepWaits) {
+  class Waits final : public Communicator {
+   public:
+    Waits() : Communicator(0, 2) {}
+
+   private:
+    Status Exchange(std::span<const Bytes>, std::span<const MutableBytes>) override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return {};
+    }
+  };
+  Waits tensor, experts;
+  ops::Ranks ranks{.tensor = &tensor, .experts = &experts, .all = &tensor, .status = {}};
+  const auto least = [&](Overlap overlap, bool lost) {
+    OverlapChoice choice(overlap);
+    ranks.status = lost ? Status(Error{ErrorCode::kUnavailable, "lost"}) : Status();
+    {
+      const OverlapChoice::Measured measured(choice, ranks, 1000);
+      EXPECT_TRUE(tensor.Barrier().ok());
+      EXPECT_TRUE(experts.Barrier().ok());
+    }
+    return choice.tokens_least();
+  };
+  EXPECT_EQ(least(Overlap::kAuto, false), 128) << "the step has waited for the most part";
+  EXPECT_EQ(least(Overlap::kAuto, true), 0) << "after an error nothing counts";
+  EXPECT_EQ(least(Overlap::kOn, false), 0) << "nobody asks";
+}
+
 TEST(OverlapChoice, FollowsTheFirstRank) {
   OverlapChoice choice(Overlap::kAuto);
   EXPECT_FALSE(choice.Cuts(4000));
@@ -304,7 +363,11 @@ TEST(OverlapChoice, FollowsTheFirstRank) {
   for (int i = 0; i < 640; ++i) cut += choice.Cuts(500) ? 1 : 0;
   EXPECT_EQ(cut, 630);  // every 64th shows what it takes
   EXPECT_FALSE(OverlapChoice(Overlap::kOff).Cuts(4000));
+  EXPECT_FALSE(choice.Cuts(499)) << "and steps of fewer tokens do not count";
+  choice.Agree(0);
+  EXPECT_FALSE(choice.Cuts(4000)) << "with no number of tokens";
   EXPECT_TRUE(OverlapChoice(Overlap::kOn).Cuts(2));
+  EXPECT_FALSE(OverlapChoice(Overlap::kOn).Cuts(1)) << "nothing to cut";
 }
 
 TEST(OverlapChoice, IsToldWhatTheFirstRankHasMeasured) {
