@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <sstream>
@@ -22,6 +23,8 @@
 #include "base/system/thread_pool.h"
 #include "model/checkpoint/test_directory.h"
 #include "model/families/families.h"
+#include "model/loading/load_weights.h"
+#include "model/loading/weight_binding.h"
 #include "model/writing/make_model.h"
 
 namespace braid {
@@ -143,6 +146,117 @@ TEST(Fingerprint, AFileOfWeightsThatIsChangedInPlaceIsAnother) {
   EXPECT_THAT(*FilesLine(checkpoint), Ne(before));
   std::filesystem::remove(path);
   EXPECT_THAT(FilesLine(checkpoint).error().message, HasSubstr("model.safetensors"));
+}
+
+// Everything that decides about the bits of a page, and what the model is on whatever machine.
+TEST(Fingerprint, EachPartHasALineOfItsOwn) {
+  const Result<OpenedModel> opened = OpenModel(BRAID_SOURCE_DIR "/models/braid-tiny");
+  ASSERT_TRUE(opened);
+  struct Parts {
+    ModelSpec spec;
+    Machine machine;
+    CacheGeometry cache{.groups = {{.name = "attention", .block_bytes = 64}}};
+    std::map<std::string_view, int64_t> weights = {{"bf16", 100}, {"int8", 50}};
+    std::string mla = "absorbed", device, tokens = "0123";
+  };
+  const auto lines = [&](const std::function<void(Parts&)>& change) {
+    Parts p{.spec = opened->spec};
+    change(p);
+    const FingerprintParts parts{p.spec, opened->checkpoint, p.machine, p.cache, p.weights,
+                                 p.mla,  p.device,           p.tokens};
+    return std::pair(FingerprintOf(parts), ModelLinesOf(parts));
+  };
+  const auto before = lines([](Parts&) {});
+  const struct {
+    std::function<void(Parts&)> change;
+    const char *of_pages, *of_model;  // the lines that differ then; empty: none
+  } cases[] = {
+      {[](Parts&) {}, "", ""},
+      {[](Parts& p) { p.machine.cpu.avx2 = true; }, "the CPU's extensions: avx2", ""},
+      {[](Parts& p) { p.machine.cpu.avx512 = p.machine.cpu.amx_int8 = true; },
+       "the CPU's extensions: avx512 amx_int8", ""},
+      {[](Parts& p) { p.spec.architecture = "Other"; }, "the architecture: Other",
+       "the architecture: Other"},
+      {[](Parts& p) { p.spec.vocabulary = 7; }, "the vocabulary: 7 tokens",
+       "the vocabulary: 7 tokens"},
+      {[](Parts& p) { p.weights["int8"] = 51; }, "--weights: 100 bytes of bf16, 51 bytes of int8",
+       ""},
+      {[](Parts& p) { p.weights.erase("int8"); }, "--weights: 100 bytes of bf16",
+       "--weights: bf16"},
+      {[](Parts& p) { p.machine.kv_dtype = DType::kI8; }, "--kv-dtype: i8", "--kv-dtype: i8"},
+      {[](Parts& p) { p.machine.state_dtype = DType::kBF16; }, "--state-dtype: bf16",
+       "--state-dtype: bf16"},
+      {[](Parts& p) { p.machine.device.compute = Compute::kBF16; }, "--compute: bf16", ""},
+      {[](Parts& p) { p.machine.device.isa = Isa::kAvx2; }, "--isa: avx2", ""},
+      {[](Parts& p) { p.mla = "expanded"; }, "--mla: expanded", ""},
+      {[](Parts& p) { p.device = "a card"; }, "--device: a card", ""},
+      {[](Parts& p) { p.cache.groups.push_back({.name = "state", .block_bytes = 9}); },
+       "the cache: attention of 64 bytes, state of 9 bytes", ""},
+      {[](Parts& p) { p.tokens = "4567"; }, "", "the tokenizer: 4567"},
+  };
+  for (const auto& c : cases) {
+    const auto after = lines(c.change);
+    const auto only = [](const char* line) {
+      return *line == '\0' ? std::vector<std::string>() : std::vector<std::string>{line};
+    };
+    EXPECT_EQ(Differing(after.first, before.first), only(c.of_pages));
+    EXPECT_EQ(Differing(after.second, before.second), only(c.of_model));
+  }
+}
+
+// Weights that differ in a byte of a sample, or in names and shapes, are others.
+TEST(Fingerprint, ATensorOfOtherBytesOrAnotherShapeIsAnother) {
+  const TestDirectory directory;
+  Make(directory.path() + "/made", nullptr);
+  const std::string made = directory.path() + "/made";
+  const auto before = LinesOf(made);
+  const std::string file = directory.Read("made/model.safetensors");
+  for (const size_t from_end : {1, 256}) {
+    std::string changed = file;
+    changed[changed.size() - from_end] ^= 1;
+    directory.Write("made/model.safetensors", changed);
+    EXPECT_THAT(Differing(LinesOf(made).first, before.first),
+                ElementsAre(StartsWith("the weights' digest: ")))
+        << from_end << " bytes before the end";
+  }
+  directory.Write("made/model.safetensors", file);
+  std::string config = directory.Read("made/config.json");
+  directory.Write("made/config.json", config + " ");
+  EXPECT_THAT(Differing(LinesOf(made).first, before.first),
+              ElementsAre(StartsWith("config.json: ")));
+}
+
+// A decode engine goes on with its partner's pages, and constrains the first token by the tokens.
+TEST(Fingerprint, PartnersAreToldOfTheTokenizerAndOfRanks) {
+  const Result<OpenedModel> opened = OpenModel(BRAID_SOURCE_DIR "/models/braid-tiny");
+  ASSERT_TRUE(opened);
+  const Machine machine;
+  const CacheGeometry cache{.groups = CachePlanOf(opened->spec, machine.kv_dtype).groups};
+  const Result<Binding> binding = BindWeights(opened->spec, opened->checkpoint);
+  ASSERT_TRUE(binding);
+  const std::map<std::string_view, int64_t> weights = WeightBytesOf(binding->report);
+  const std::string mla = "absorbed";
+  const auto describe = [&](EngineOptions& options, const CacheGeometry& own) {
+    options.partners.emplace();
+    const FingerprintParts parts{opened->spec, opened->checkpoint, machine, own, weights, mla, "",
+                                 "0123"};
+    return DescribeTo(options, parts);
+  };
+  EngineOptions one;
+  ASSERT_TRUE(describe(one, cache).ok());
+  EXPECT_THAT(one.partners->fingerprint, HasSubstr("the tokenizer: 0123\n"));
+  EXPECT_FALSE(one.partners->layout);
+  // Ranks have a part of each page, and say what one rank alone would have.
+  CacheGeometry part = cache;
+  for (GroupGeometry& group : part.groups) group.block_bytes /= 2;
+  EngineOptions two{.mesh = {.tp = 2}};
+  ASSERT_TRUE(describe(two, part).ok());
+  EXPECT_EQ(two.partners->fingerprint, one.partners->fingerprint);
+  EXPECT_TRUE(two.partners->layout);
+  EngineOptions groups{.mesh = {.dp = 2}}, recorded{.event_log = "run.log"};
+  EXPECT_THAT(describe(groups, cache).error().message, HasSubstr("leave out --dp"));
+  EXPECT_THAT(describe(recorded, cache).error().message, HasSubstr("--event-log holds no pages"));
+  EXPECT_EQ(describe(recorded, cache).error().field, "role");
 }
 
 TEST(Fingerprint, OtherFilesBesideTheWeightsDoNotCount) {
