@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -37,6 +38,19 @@ def test_tasks_are_answered_with_the_heads_own_drafts(braid, tiny):
                          "--json"))  # fmt: skip
     assert not found["acceptance_is_artificial"]
     assert found["drafts_accepted"] > 0.5 * found["drafts"] > 0
+
+
+@pytest.mark.parametrize("flags", [(), ("--draft-acceptance", 1)])
+def test_the_text_says_what_was_right_and_by_place(braid, tiny, flags):
+    done = braid("bench", "drafts", tiny, *SMALL[:3], 20, *SMALL[4:], "--seed", 5, *flags)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"1 sequence: [\d.]+ tokens/s each without drafts, [\d.]+ with them: "
+                        r"[\d.]+ times \([\d.]+\)", lines[0])  # fmt: skip
+    artificial = r" \(an artificial acceptance\)" if flags else ""
+    assert re.fullmatch(r"[\d.]+ tokens a step; \d+ of \d+ drafts were right" + artificial +
+                        r"; by place( [\d.]+ %)+", lines[1])  # fmt: skip
+    assert lines[2] == "all answers are those without drafts"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 import http.client
 import json
 import pathlib
+import shutil
 import sys
 
 import pytest
@@ -25,7 +26,7 @@ def cache(braid):
     return run
 
 
-def test_a_directory_is_listed_checked_and_cleared_beside_its_server(cache, tmp_path):
+def test_a_directory_is_listed_checked_and_cleared_beside_its_server(cache, braid, tmp_path):
     pages = tmp_path / "pages"
     with serving("--cache-dir", str(pages), *FLAGS) as server:
         answer = ask(server.port, prompts(1)[0])[0]
@@ -55,6 +56,14 @@ def test_a_directory_is_listed_checked_and_cleared_beside_its_server(cache, tmp_
     foreign = next(name for name, lines in stat.items() if "--kv-dtype: i8" in lines)
     text = cache("stat", pages, text=True)
     assert foreign in text and "  --kv-dtype: i8" in text and "written by" not in text
+    # Several segments are summed up, and cleared together.
+    rows = cache("ls", pages)["segments"]
+    copy = tmp_path / "copy"
+    shutil.copytree(pages, copy)
+    held = sum(row["bytes"] for row in rows)
+    assert json.loads(braid("cache", "stat", copy, "--json").stdout)["bytes"] == held
+    assert cache("verify", copy)["parts"] >= 14
+    assert cache("clear", copy) == {"removed": 2, "bytes": held, "kept": 0}
     # A flipped bit is found.
     segment = next(p for p in pages.glob("*.pages") if not p.name.startswith(foreign))
     whole = segment.read_bytes()
@@ -65,6 +74,20 @@ def test_a_directory_is_listed_checked_and_cleared_beside_its_server(cache, tmp_
     assert [row["fingerprint"] for row in cache("stat", pages)["fingerprints"]] != [foreign]
     assert cache("clear", pages)["removed"] == 1
     assert list(pages.iterdir()) == [], "the lines of fingerprints are gone, too"
+
+
+def test_segments_of_several_servers_are_summed_up(cache, tmp_path):
+    pages = tmp_path / "pages"
+    with (serving("--cache-dir", str(pages), *FLAGS) as one,
+          serving("--cache-dir", str(pages), *FLAGS) as other):  # fmt: skip
+        for server, prompt in zip((one, other), prompts(2)):
+            ask(server.port, prompt)
+            settle(server.port)
+        (stat,) = cache("stat", pages)["fingerprints"]
+        assert stat["segments"] == stat["written_to"] == 2
+        rows = cache("ls", pages)["segments"]
+        for figure in ("bytes", "tokens", "states"):
+            assert stat[figure] == sum(row[figure] for row in rows) > 0, figure
 
 
 def test_a_directory_that_is_not_there_is_named(cache, tmp_path):

@@ -153,7 +153,7 @@ def complete(address, prompt):
     return json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]
 
 
-def test_experts_move_while_answers_stay_what_one_rank_gives():
+def test_experts_move_while_answers_stay_what_one_rank_gives(tiny):
     prompts = [[(7 * i + seed) % 500 for i in range(600)] for seed in range(4)]
     with serving("--draft", "off") as alone:
         wanted = [complete(alone.address, prompt) for prompt in prompts]
@@ -179,6 +179,13 @@ def test_experts_move_while_answers_stay_what_one_rank_gives():
         layers = r'expert_{}layer_balance\{{[^}}]*layer="1"[^}}]*\}}'
         assert 0 < metric(layers.format("")) <= 1
         assert 0 < metric(layers.format("rank_")) <= 1
+        # A token in each of the last ten steps: its experts in each layer.
+        complete(ranks.address, prompts[0][:5])
+        text = urllib.request.urlopen(ranks.address + "/metrics", timeout=30).read().decode()
+        rows = re.findall(r"^braid:expert_rank_rows\{.*\} (\S+)$", text, re.M)
+        config = json.loads((tiny / "config.json").read_text())
+        each = config["num_experts_per_tok"] * config["num_hidden_layers"]
+        assert len(rows) == 2 and sum(map(float, rows)) == 10 * each
 
 
 def test_what_cannot_be_balanced_is_refused(braid, tiny):

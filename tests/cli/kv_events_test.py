@@ -228,3 +228,5 @@ def test_an_engine_connects_to_a_gateway_that_listens():
                 topic, _, payload = events.recv_multipart()
                 assert topic == b""
                 stored = stored or msgpack.unpackb(payload)[1][0][0] == "BlockStored"
+        said = "".join(engine.log)
+        assert "KV events at " in said and "KV events again at" not in said

@@ -124,6 +124,21 @@ def test_bench_offline_has_its_keys(braid, tiny):
     assert out["decode_fraction_of_limit"] > 0.99 * out["fraction_of_bandwidth"]
 
 
+def test_bench_offline_of_one_sequence_says_the_same_in_text(braid, tiny):
+    words = ["bench", "offline", tiny, "--input-tokens", "64", "--output-tokens", "8", "--repeat",
+             "1", "--seed", "3"]  # fmt: skip
+    out = json.loads(braid(*words, "--draft", "off", "--json").stdout)
+    # Its prompt is computed until its first token.
+    assert out["prefill_tokens_per_second"] * out["time_to_first_token_ms"] == pytest.approx(64e3)
+    assert out["drafts"] == 0 and out["draft_acceptance_by_place"] == []
+    done = braid(*words, "--draft", "2")
+    assert done.returncode == 0 and done.stderr == ""
+    lines = [r"1 sequences of 64 \+ 8 tokens, .*", r"prefill +[\d.]+ tokens/s .*",
+             r"decode +[\d.]+ tokens/s .*", r"time to first token +[\d.]+ ms, one sequence",
+             r"drafts +\d+ verified in \d+ steps, \d+ accepted; by place( [\d.]+ %)+"]  # fmt: skip
+    assert re.fullmatch("\n".join(lines) + "\n", done.stdout), done.stdout
+
+
 def test_bench_load_has_its_keys(braid, tiny):
     done = braid("bench", "load", tiny, "--repeat", "1", "--cold", "--json")
     assert done.returncode == 0, done.stderr
@@ -188,6 +203,25 @@ def test_doctor_measures(braid):
     below = json.loads(braid("doctor", "--json", "--isa", "base").stdout)["limits"]
     assert "fma_avx2" not in below and set(below) <= set(limits)
     assert out["physical_cores"] <= os.cpu_count()
+    text = braid("doctor", "--isa", "base").stdout
+    assert re.search(rf"^features +{re.escape(out['features'])}$", text, re.M)
+    assert re.search(r"^  fp32, SSE +[\d.]+ Gop/s$", text, re.M) and "fp32, AVX2" not in text
+    for part in ("memory, reading", "memory, copying", "L2, reading", "L3, reading"):
+        assert re.search(rf"^  {part} +[\d.]+ GB/s$", text, re.M), part
+    usable = sum(not device["missing"] for device in out["vulkan_devices"])
+    for figure in (r"fp32 +[\d.]+ Gop/s", r"memory, reading +[\d.]+ GB/s",
+                   r"a kernel's start +[\d.]+ us"):  # fmt: skip
+        assert len(re.findall(rf"^     {figure}$", text, re.M)) == usable, figure
+    # What the kernel says of the CPU; tiles also need its leave.
+    flags = set(re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.M)[1]
+                .split())  # fmt: skip
+    said = set(out["features"].split(", "))
+    for feature, flag in [("AVX2", "avx2"), ("AVX-512", "avx512dq"), ("AVX-VNNI", "avx_vnni"),
+                          ("AVX512-BF16", "avx512_bf16"), ("AVX512-VBMI", "avx512vbmi"),
+                          ("AVX512-VNNI", "avx512_vnni")]:  # fmt: skip
+        assert (feature in said) == (flag in flags), feature
+    for feature, flag in [("AMX-BF16", "amx_bf16"), ("AMX-INT8", "amx_int8")]:
+        assert flag in flags or feature not in said, feature
 
 
 def test_make_model_gives_equal_files_that_run(braid, tmp_path):
