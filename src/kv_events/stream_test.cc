@@ -30,6 +30,7 @@ TEST(EventStream, BeginsWithAllThatIsKept) {
   EXPECT_EQ(stream.Question(2), std::nullopt) << "once";
   stream.OnLive(2, Batch(2));
   EXPECT_EQ(taken.Next(), Ranks{}) << "it waits for the answer";
+  EXPECT_EQ(stream.Question(3), std::nullopt) << "and does not ask for it again";
   for (int32_t i = 0; i < 4; ++i) stream.OnAnswer(static_cast<uint64_t>(i), Batch(i));
   stream.OnAnswer(~uint64_t{0}, "");
   EXPECT_EQ(taken.Next(), (Ranks{0, 1, 2, 3}));
@@ -52,6 +53,49 @@ TEST(EventStream, AsksForAGap) {
   for (const int32_t i : {1, 2, 3}) stream.OnAnswer(static_cast<uint64_t>(i), Batch(i));
   stream.OnAnswer(~uint64_t{0}, "");
   EXPECT_EQ(taken.Next(), (Ranks{1, 2, 3, 4}));
+}
+
+// The answer was on its way when they were sent.
+TEST(EventStream, AsksForAGapBehindAnAnswer) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  (void)stream.Question(1);
+  stream.OnLive(2, Batch(2));
+  stream.OnLive(5, Batch(5));
+  for (const int32_t i : {0, 1}) stream.OnAnswer(static_cast<uint64_t>(i), Batch(i));
+  stream.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(taken.Next(), (Ranks{0, 1, 2}));
+  EXPECT_EQ(stream.Question(2), std::optional<uint64_t>(3));
+  for (const int32_t i : {3, 4}) stream.OnAnswer(static_cast<uint64_t>(i), Batch(i));
+  stream.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(taken.Next(), (Ranks{3, 4, 5}));
+}
+
+TEST(EventStream, AnAnswerThatBringsNothingIsNotAskedForAgain) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  (void)stream.Question(1);
+  stream.OnAnswer(0, Batch(0));
+  stream.OnAnswer(~uint64_t{0}, "");
+  stream.OnLive(3, Batch(3));
+  EXPECT_EQ(taken.Next(), (Ranks{0}));
+  EXPECT_EQ(stream.Question(2), std::optional<uint64_t>(1));
+  stream.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(taken.Next(), (Ranks{-1, 3}));
+  EXPECT_EQ(stream.Question(3), std::nullopt);
+}
+
+TEST(EventStream, GivesAnAnswerFiveSecondsToEnd) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  (void)stream.Question(kSecond);
+  stream.OnLive(2, Batch(2));
+  (void)stream.Question(6 * kSecond - 1);
+  EXPECT_EQ(taken.Next(), Ranks{});
+  (void)stream.Question(6 * kSecond);
+  EXPECT_EQ(taken.Next(), (Ranks{-1, 2}));
+  stream.OnAnswer(7, Batch(7));
+  EXPECT_EQ(taken.Next(), Ranks{}) << "the question is over";
 }
 
 TEST(EventStream, ForgetsWhatAGapHidesForGood) {
@@ -84,6 +128,7 @@ TEST(EventStream, ForgetsAProcessThatIsGone) {
   EXPECT_EQ(taken.Next(), (Ranks{0, 1, 2}));
   stream.OnLive(0, Batch(0));
   EXPECT_EQ(taken.Next(), (Ranks{-1, 0}));
+  EXPECT_EQ(stream.Question(2), std::nullopt) << "nothing is missing";
   stream.OnLive(1, Batch(1));
   stream.OnLive(2, Batch(2));
   (void)taken.Next();
@@ -93,6 +138,28 @@ TEST(EventStream, ForgetsAProcessThatIsGone) {
   stream.OnAnswer(1, Batch(1));
   stream.OnAnswer(~uint64_t{0}, "");
   EXPECT_EQ(taken.Next(), (Ranks{-1, 0, 1}));
+}
+
+// Each begins again while something is asked of the one before.
+TEST(EventStream, WhatIsHeldOfAProcessGoesWithIt) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  (void)stream.Question(1);
+  stream.OnLive(5, Batch(5));
+  stream.OnLive(0, Batch(0));  // another process
+  EXPECT_EQ(taken.Next(), (Ranks{-1, 0}));
+  stream.OnAnswer(5, Batch(5));  // of the first one
+  EXPECT_EQ(taken.Next(), Ranks{});
+  stream.OnLive(1, Batch(1));
+  EXPECT_EQ(taken.Next(), (Ranks{1}));
+  stream.OnLive(1, Batch(11));  // a third process, whose first one did not come
+  EXPECT_EQ(taken.Next(), (Ranks{-1}));
+  stream.OnAnswer(5, Batch(5));  // it has not been asked yet
+  EXPECT_EQ(taken.Next(), Ranks{});
+  EXPECT_EQ(stream.Question(2), std::optional<uint64_t>(0));
+  stream.OnAnswer(0, Batch(10));
+  stream.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(taken.Next(), (Ranks{10, 11}));
 }
 
 TEST(EventStream, ForgetsAllAfterWhatItCannotRead) {
@@ -109,7 +176,9 @@ TEST(EventStream, HoldsABoundedNumberOfMessages) {
   Taken taken;
   EventStream stream(true, taken.take());
   (void)stream.Question(1);
-  for (int32_t i = 1; i <= 5000; ++i) stream.OnLive(static_cast<uint64_t>(i), Batch(i));
+  for (int32_t i = 1; i <= 4096; ++i) stream.OnLive(static_cast<uint64_t>(i), Batch(i));
+  EXPECT_EQ(taken.Next(), Ranks{});
+  for (int32_t i = 4097; i <= 5000; ++i) stream.OnLive(static_cast<uint64_t>(i), Batch(i));
   const Ranks ranks = taken.Next();
   ASSERT_EQ(ranks.size(), 5001u);
   EXPECT_EQ(ranks.front(), -1);
@@ -122,6 +191,14 @@ TEST(EventStream, HoldsABoundedNumberOfMessages) {
   EXPECT_EQ(taken.Next(), Ranks{});
   large.OnLive(5, payload);
   EXPECT_GE(taken.Next().size(), 5u);
+  // Those that were delivered or forgotten count no more.
+  large.OnLive(7, payload);
+  EXPECT_EQ(large.Question(2), std::optional<uint64_t>(6));
+  for (uint64_t i = 8; i <= 10; ++i) large.OnLive(i, payload);
+  EXPECT_EQ(taken.Next(), Ranks{});
+  large.OnLive(3, payload);  // another process
+  for (uint64_t i = 4; i <= 6; ++i) large.OnLive(i, payload);
+  EXPECT_EQ(taken.Next(), (Ranks{-1}));
 }
 
 }  // namespace
