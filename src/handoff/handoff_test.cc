@@ -1,7 +1,10 @@
 // Messages and parts; the rooms' promises are explored in tests/handoff.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <array>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -42,6 +45,33 @@ TEST(HandoffMessage, ReadsWhatItWrites) {
   }
 }
 
+// Engines of one protocol version understand each other: by these bytes.
+TEST(HandoffMessage, HasTheBytesOfItsProtocolVersion) {
+  const auto number = [](uint64_t value, size_t bytes) {
+    std::string text;
+    for (size_t i = 0; i < bytes; ++i) text.push_back(static_cast<char>(value >> 8 * i));
+    return text;
+  };
+  const auto id = [&](uint64_t value) { return number(value, 8); };
+  const auto text = [&](const std::string& value) { return number(value.size(), 4) + value; };
+  const std::string key = number(1, 4) + number(12, 4);
+  const std::vector<std::string> fields = {
+      id(7) + id(3) + number(128, 4) + text("a request"),
+      id(7),
+      id(7),
+      id(7) + key + id(0x123456789abcdef0),
+      id(7) + number(9, 4) + text("a result"),
+      id(7) + text("full"),
+      "",
+      number(1, 4) + text("model: 1") + text("nonce") + text("proof"),
+      id(7) + text("too long")};
+  ASSERT_EQ(kProtocolVersion, 3u);
+  ASSERT_EQ(Bodies().size(), fields.size());
+  for (size_t i = 0; i < fields.size(); ++i) {
+    EXPECT_EQ(Encode({SessionId(5), Bodies()[i]}), number(i, 1) + id(5) + fields[i]) << i;
+  }
+}
+
 TEST(HandoffMessage, RefusesEveryOtherLength) {
   for (const Body& body : Bodies()) {
     const std::string bytes = Encode({SessionId(5), body});
@@ -60,6 +90,19 @@ TEST(HandoffMessage, RefusesTextsAboveTheirBounds) {
   bytes.replace(bytes.size() - kReasonBytesMax - sizeof(more), sizeof(more),
                 reinterpret_cast<const char*>(&more), sizeof(more));
   EXPECT_FALSE(Decode(bytes + 'x'));
+  const auto cut = Decode(Encode({SessionId(1), Refusal{RoomId(1), std::string(5000, 'x')}}));
+  ASSERT_TRUE(cut) << "its writer shortens it";
+  EXPECT_EQ(std::get<Refusal>(cut->body).reason, std::string(kReasonBytesMax, 'x'));
+}
+
+TEST(HandoffMessage, RefusesNumbersThatNobodyGives) {
+  EXPECT_TRUE(Decode(Encode({SessionId(0), Cancel{RoomId(0)}})));
+  EXPECT_FALSE(Decode(Encode({SessionId(0), Cancel{RoomId(-1)}})));
+  EXPECT_FALSE(Decode(Encode({SessionId(-1), Cancel{RoomId(0)}})));
+  EXPECT_FALSE(Decode(Encode({SessionId(0), PartHead{RoomId(0), {GroupId(-1), 0}, 0}})));
+  std::string ping = Encode({SessionId(5), Ping{}});
+  ping[0] = static_cast<char>(std::variant_size_v<Body>);
+  EXPECT_FALSE(Decode(ping)) << "a kind of a later version";
 }
 
 TEST(HandoffMessage, AChecksumSeesEveryBit) {
@@ -113,6 +156,16 @@ TEST(HandoffPairing, AProofIsOfKeySideAndBothNonces) {
         Prove("key", Side::kPrefill, {"b", "a"}), Prove("key", Side::kPrefill, {"ab", ""}),
         Prove("", Side::kPrefill, {"a", "b"}), std::string()}) {
     EXPECT_FALSE(SameProof(proof, other));
+  }
+}
+
+TEST(HandoffPairing, ASessionHasANumberOfItsOwn) {
+  const SessionId session = SessionOf({"a", "b"});
+  EXPECT_TRUE(session.valid());
+  EXPECT_EQ(session, SessionOf({"a", "b"}));
+  for (const Nonces& other : {Nonces{"b", "a"}, Nonces{"a", "c"}, Nonces{"c", "b"}}) {
+    EXPECT_NE(session, SessionOf(other));
+    EXPECT_TRUE(SessionOf(other).valid());
   }
 }
 
@@ -192,6 +245,10 @@ TEST(HandoffRequest, IsCheckedAsAClientsIs) {
   Request request;
   request.prompt.assign(130, 7);
   request.stop.stop_tokens = {2, 9};
+  request.id = RequestId(7);
+  request.stop.new_tokens_max = 100;
+  request.draft_tokens = 3;
+  request.dp_rank = 5;
   const auto read = [&](int32_t begin) {
     Ask ask{RoomId(1), RoomId(1), begin, {}};
     AppendRecord(Event(Submit{request}), ask.request);
@@ -202,6 +259,12 @@ TEST(HandoffRequest, IsCheckedAsAClientsIs) {
   EXPECT_EQ(good->role, RequestRole::kPrefill);
   EXPECT_EQ(good->prompt, request.prompt);
   EXPECT_EQ(good->stop.stop_tokens, request.stop.stop_tokens);
+  EXPECT_FALSE(good->id.valid());
+  EXPECT_EQ(good->stop.new_tokens_max, 2);
+  EXPECT_EQ(good->draft_tokens, 0);
+  EXPECT_EQ(good->dp_rank, -1);
+  EXPECT_TRUE(read(0));
+  EXPECT_TRUE(read(128));
   for (const int32_t begin : {-64, 1, 130, 192}) EXPECT_FALSE(read(begin).ok()) << begin;
   EXPECT_FALSE(RequestOf({RoomId(1), RoomId(1), 0, "no record"}, config).ok());
   request.stop.stop_tokens = {2, 1 << 30};
@@ -220,10 +283,12 @@ TEST(HandoffRequest, HasAGrammarThatHoldsForItsFirstToken) {
       .context_tokens_max = 256,
       .vocabulary = 100,
       .handoff = true};
-  for (const TokenId after : {-1, 30}) {
+  for (const auto& [after, least] :
+       {std::pair<TokenId, int32_t>(-1, 0), {30, 0}, {0, 0}, {-1, 3}, {30, 3}}) {
     Request request;
     request.prompt.assign(70, 7);
     request.stop.stop_tokens = {2, 9};
+    request.stop.new_tokens_min = least;
     request.grammar = "a grammar";
     request.grammar_after = after;
     Ask ask{RoomId(1), RoomId(1), 0, {}};
@@ -232,7 +297,8 @@ TEST(HandoffRequest, HasAGrammarThatHoldsForItsFirstToken) {
     ASSERT_TRUE(got.ok()) << got.error().message;
     EXPECT_EQ(got->grammar, after < 0 ? "a grammar" : "");
     EXPECT_EQ(got->grammar_after, -1);
-    EXPECT_EQ(got->stop.new_tokens_min, after < 0 ? 0 : 1) << "the stop tokens are kept out";
+    EXPECT_EQ(got->stop.new_tokens_min, after < 0 ? least : std::max(least, 1))
+        << "the stop tokens are kept out";
     EXPECT_THAT(got->stop.stop_tokens, ElementsAre(2, 9));
   }
 }

@@ -7,6 +7,8 @@
 
 #include <latch>
 #include <semaphore>
+#include <string>
+#include <vector>
 
 namespace braid::handoff {
 namespace {
@@ -41,6 +43,42 @@ TEST(NameLookup, WhoAsksDoesNotWaitForTheAnswer) {
   answered.count_down();
   woken.acquire();
   EXPECT_EQ(NumberOf(*lookup.Next({"slow", 7000})), 1);
+}
+
+// However often somebody asks meanwhile.
+TEST(NameLookup, ANameIsLookedUpOnceForAnAnswer) {
+  std::latch go(1);
+  std::counting_semaphore<> woken(0);
+  std::vector<std::string> asked;
+  {
+    NameLookup lookup([&] { woken.release(); },
+                      [&](const HostPort& at) -> Result<std::vector<NetAddress>> {
+                        go.wait();
+                        asked.push_back(at.host);
+                        return std::vector{Numbered(1)};
+                      });
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_FALSE(lookup.Next({"one", 7000})->has_value());
+      EXPECT_FALSE(lookup.Next({"two", 7000})->has_value());
+    }
+    EXPECT_FALSE(lookup.Next({"last", 7000})->has_value());
+    go.count_down();
+    for (int i = 0; i < 3; ++i) woken.acquire();
+  }
+  EXPECT_EQ(asked, (std::vector<std::string>{"one", "two", "last"}));
+}
+
+TEST(NameLookup, AnAddressIsGivenOnceWithItsPort) {
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    const auto addresses = Resolve({host, 7001}, true);
+    ASSERT_TRUE(addresses) << addresses.error().message;
+    ASSERT_EQ(addresses->size(), 1u);
+    const NetAddress& address = addresses->front();
+    const bool six = address.bytes.ss_family == AF_INET6;
+    EXPECT_EQ(address.size, six ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    EXPECT_EQ(ntohs(reinterpret_cast<const sockaddr_in*>(&address.bytes)->sin_port), 7001);
+  }
+  EXPECT_FALSE(Resolve({"localhost", 7001}, true)) << "it is a name";
 }
 
 TEST(NameLookup, GivesAllAddressesAndThenAsksAgain) {

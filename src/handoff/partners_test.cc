@@ -5,17 +5,17 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <set>
-#include <thread>
+#include <string>
 #include <variant>
+#include <vector>
 
-#include "base/clock.h"
 #include "handoff/pairing.h"
+#include "handoff/test_network.h"
 #include "scheduler/event_codec.h"
 #include "scheduler/scheduler.h"
 
@@ -25,82 +25,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-// What the partners did, and what is to happen to them.
-struct Network {
-  std::mutex mutex;
-  std::deque<std::function<void(Transport::Owner&)>> events;
-  std::map<ConnectionId, std::vector<Message>> sent;
-  std::set<ConnectionId> closed, trusted;
-  int looked_up = 0;          // times that Connect is asked before the name is known
-  int connects = 0;           // calls
-  int64_t connections = 100;  // numbers of those that the partners begin
-
-  void Post(std::function<void(Transport::Owner&)> event) {
-    std::lock_guard lock(mutex);
-    events.push_back(std::move(event));
-  }
-  void Accept(int64_t id) {
-    Post([id](Transport::Owner& owner) { owner.OnAccepted(ConnectionId(id)); });
-  }
-  void Say(int64_t id, Body body, SessionId session = SessionId(0)) {
-    Post([id, bytes = Encode({session, std::move(body)})](Transport::Owner& owner) {
-      owner.OnMessage(ConnectionId(id), bytes);
-    });
-  }
-  template <class F>
-  auto Look(F look) {
-    std::lock_guard lock(mutex);
-    return look(*this);
-  }
-  template <class F>
-  bool Until(F holds) {
-    const int64_t end_us = MonotonicUs() + 30'000'000;
-    while (!Look(holds) && MonotonicUs() < end_us) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return Look(holds);
-  }
-};
-
-class PlayedTransport final : public Transport {
- public:
-  PlayedTransport(Network& network, Owner& owner) : network_(network), owner_(owner) {}
-  Result<uint16_t> Listen(const HostPort&) override { return uint16_t{1}; }
-  Result<ConnectionId> Connect(const HostPort&) override {
-    std::lock_guard lock(network_.mutex);
-    ++network_.connects;
-    if (network_.looked_up-- > 0) return ConnectionId();
-    return ConnectionId(network_.connections++);
-  }
-  void Trust(ConnectionId id) override {
-    std::lock_guard lock(network_.mutex);
-    network_.trusted.insert(id);
-  }
-  void Send(ConnectionId to, std::string message) override {
-    std::lock_guard lock(network_.mutex);
-    network_.sent[to].push_back(*Decode(message));
-  }
-  void SendData(ConnectionId, std::string, Data) override {}
-  void Close(ConnectionId id) override {
-    std::lock_guard lock(network_.mutex);
-    network_.closed.insert(id);
-  }
-  void Progress() override {
-    std::deque<std::function<void(Owner&)>> now;
-    {
-      std::lock_guard lock(network_.mutex);
-      now.swap(network_.events);
-    }
-    for (const auto& event : now) event(owner_);
-  }
-  void Wait(int32_t) override { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
-  void Wake() override {}
-
- private:
-  Network& network_;
-  Owner& owner_;
-};
 
 // What waits to be compiled, until the test has an answer.
 class PlayedGate final : public GrammarGate {
@@ -188,17 +112,20 @@ class PartnersTest : public ::testing::Test {
   void Start(Side side) {
     Create(side);
     partners_->Serve(driver_);
+    network_.AwaitTurn();
   }
-  // As a decode engine that has the key.
-  void Pair(int64_t id) {
+  // As a decode engine that has a key.
+  void Pair(int64_t id, const std::string& key = "xyzzy") {
     const ConnectionId connection(id);
     Nonces nonces{.decode = "d", .prefill = {}};
     network_.Accept(id);
     network_.Say(id, Hello{kProtocolVersion, "a: b\n", nonces.decode, ""});
     ASSERT_TRUE(network_.Until([&](Network& n) { return !n.sent[connection].empty(); }));
-    nonces.prefill = network_.Look(
-        [&](Network& n) { return std::get<Hello>(n.sent[connection][0].body).nonce; });
-    network_.Say(id, Hello{kProtocolVersion, "", "", Prove("xyzzy", Side::kDecode, nonces)});
+    const Hello hello =
+        network_.Look([&](Network& n) { return std::get<Hello>(n.sent[connection][0].body); });
+    nonces.prefill = hello.nonce;
+    proved_ = hello.proof == Prove(key, Side::kPrefill, nonces);
+    network_.Say(id, Hello{kProtocolVersion, "", "", Prove(key, Side::kDecode, nonces)});
     session_ = SessionOf(nonces);
   }
   void Ask(int64_t room, const std::string& grammar, const std::string& tenant = {}) {
@@ -239,6 +166,7 @@ class PartnersTest : public ::testing::Test {
   Network network_;
   PlayedGate gate_;
   SessionId session_;
+  bool proved_ = false;  // the prefill engine has proved that it has the key
   Idle idle_;
   Driver driver_{
       *Scheduler::Create(
@@ -255,9 +183,72 @@ TEST_F(PartnersTest, OneThatProvesTheKeyIsTrusted) {
   Start(Side::kPrefill);
   network_.Accept(1);
   network_.Say(1, Hello{kProtocolVersion, "a: b\n", "d", ""});
+  Pair(3, "wrong");
+  EXPECT_FALSE(proved_);
+  ASSERT_TRUE(network_.Until([](Network& n) { return n.sent[ConnectionId(3)].size() == 2; }));
+  EXPECT_EQ(ReasonSaid(ConnectionId(3), 1), "the --handoff-key-file of the two engines differ");
   Pair(2);
+  EXPECT_TRUE(proved_);
   ASSERT_TRUE(network_.Until([](Network& n) { return !n.trusted.empty(); }));
   EXPECT_THAT(network_.Look([](Network& n) { return n.trusted; }), ElementsAre(ConnectionId(2)));
+  EXPECT_TRUE(Until([&] { return partners_->stats().partners == 1; }));
+}
+
+TEST_F(PartnersTest, NewKeysAreThoseOfTheNextPartners) {
+  Start(Side::kPrefill);
+  Pair(1);
+  ASSERT_TRUE(network_.Until([](Network& n) { return n.trusted.contains(ConnectionId(1)); }));
+  partners_->SetKeys({"new", "xyzzy"});
+  network_.AwaitTurn();
+  Pair(2);
+  EXPECT_FALSE(proved_) << "a prefill engine proves the first of its keys";
+  Pair(3, "new");
+  EXPECT_TRUE(proved_);
+  ASSERT_TRUE(network_.Until([](Network& n) { return n.trusted.contains(ConnectionId(3)); }));
+  EXPECT_FALSE(network_.Look([](Network& n) { return n.trusted.contains(ConnectionId(2)); }));
+  EXPECT_TRUE(Until([&] { return partners_->stats().partners == 2; })) << "the first one stays";
+}
+
+TEST_F(PartnersTest, WordsOfAnotherSessionCountForNothing) {
+  Start(Side::kPrefill);
+  Pair(1);
+  const SessionId session = std::exchange(session_, SessionId(session_.value ^ 1));
+  Ask(1, "");
+  session_ = session;
+  Ask(2, "");
+  ASSERT_TRUE(Until([&] { return Computed() == 1; }));
+  EXPECT_TRUE(Until([&] { return partners_->stats().rooms > 0; }));
+  EXPECT_EQ(partners_->stats().rooms, 1);
+}
+
+TEST_F(PartnersTest, OneThatLeavesEndsItsRoomsAndTakesNoMorePartners) {
+  Start(Side::kPrefill);
+  Pair(1);
+  Ask(1, "");
+  ASSERT_TRUE(Until([&] { return Computed() == 1; }));
+  partners_->Leave();
+  partners_->Leave();  // as often as somebody says so
+  EXPECT_TRUE(network_.Until([](Network& n) { return n.closed.contains(ConnectionId(1)); }));
+  EXPECT_TRUE(Until([&] { return Computed() == 0 && partners_->stats().partners == 0; }));
+  network_.Accept(2);
+  EXPECT_TRUE(network_.Until([](Network& n) { return n.closed.contains(ConnectionId(2)); }));
+}
+
+TEST_F(PartnersTest, ADecodeEngineTakesNoConnections) {
+  Start(Side::kDecode);
+  network_.Accept(1);
+  EXPECT_TRUE(network_.Until([](Network& n) { return n.closed.contains(ConnectionId(1)); }));
+}
+
+TEST_F(PartnersTest, PrefillEnginesThatAreFoundAreConnectedToBesideTheFirst) {
+  Start(Side::kDecode);
+  const std::vector<HostPort> all = {{"prefill", 7000}, {"second", 7001}, {"third", 7002}};
+  for (size_t i = 1; i < all.size(); ++i) {
+    partners_->SetPrefills({all[i]});  // in place of the one before
+    ASSERT_TRUE(network_.Until([&](Network& n) { return n.called.size() == i + 1; }));
+  }
+  EXPECT_EQ(network_.Look([](Network& n) { return n.called; }), all);
+  EXPECT_THAT(network_.Look([](Network& n) { return n.closed; }), IsEmpty());
 }
 
 TEST_F(PartnersTest, AGrammarIsCompiledBeforeItsPromptIsComputed) {
@@ -328,6 +319,18 @@ TEST_F(PartnersTest, ARequestThatFailsByItselfSaysNothingOfTheEngine) {
   EXPECT_TRUE(Until([&] { return partners_->stats().failed == 2; }));
 }
 
+TEST_F(PartnersTest, APromptThatAStopEndsIsRefused) {
+  Start(Side::kPrefill);
+  Pair(1);
+  Ask(1, "");
+  ASSERT_TRUE(Until([&] { return Computed() == 1; }));
+  driver_.Stop(true);
+  EXPECT_EQ(Computed(), 0);
+  EXPECT_TRUE(Refused<Refusal>("the prompt's computation was ended"));
+  Ask(2, "");
+  EXPECT_TRUE(Until([&] { return partners_->stats().failed == 2; })) << "none is taken any more";
+}
+
 TEST_F(PartnersTest, APrefillEngineThatLoadsSaysWhatDiffersAndTakesPartnersLater) {
   Create(Side::kPrefill);
   network_.Accept(1);
@@ -339,11 +342,13 @@ TEST_F(PartnersTest, APrefillEngineThatLoadsSaysWhatDiffersAndTakesPartnersLater
   EXPECT_EQ(ReasonSaid(ConnectionId(2), 0), "its weights are being loaded");
   ASSERT_TRUE(network_.Until([](Network& n) { return n.closed.contains(ConnectionId(2)); }));
   partners_->Serve(driver_);
+  network_.AwaitTurn();
   Pair(3);
   ASSERT_TRUE(network_.Until([](Network& n) { return n.trusted.contains(ConnectionId(3)); }));
 }
 
 TEST_F(PartnersTest, ADecodeEngineThatLoadsFindsItsPartners) {
+  const int64_t began_us = MonotonicUs();
   Create(Side::kDecode);
   const ConnectionId first(100), next(101);
   const auto answer = [&](ConnectionId to, const char* fingerprint) {
@@ -358,38 +363,82 @@ TEST_F(PartnersTest, ADecodeEngineThatLoadsFindsItsPartners) {
   answer(first, "a: c\n");
   EXPECT_EQ(ReasonSaid(first, 1), "a is c there and b here");
   answer(next, "a: b\n");
+  EXPECT_GE(MonotonicUs() - began_us, 2'000'000) << "who was refused comes less often";
   EXPECT_TRUE(Until([&] { return partners_->stats().partners == 1; }));
 }
 
 TEST_F(PartnersTest, OneThatIsRefusedIsToldOnceAndClosed) {
   Start(Side::kPrefill);
+  Pair(3);
   network_.Accept(1);  // says nothing, and is there for longer
   network_.Accept(2);
   for (int i = 0; i < 3; ++i) network_.Say(2, Hello{kProtocolVersion + 1, "a: b\n", "d", ""});
   ASSERT_TRUE(network_.Until([](Network& n) { return !n.closed.empty(); }));
   EXPECT_THAT(network_.Look([](Network& n) { return n.closed; }), ElementsAre(ConnectionId(2)));
   EXPECT_EQ(network_.Look([](Network& n) { return n.sent[ConnectionId(2)].size(); }), 1u);
+  // Meanwhile a partner has heard twice a second that this engine is there, and nobody else has.
+  const auto pings = [](Network& n) {
+    return std::ranges::count_if(n.sent[ConnectionId(3)], [](const Message& message) {
+      return std::holds_alternative<Ping>(message.body);
+    });
+  };
+  EXPECT_TRUE(network_.Until([&](Network& n) { return pings(n) > 0; }));
+  EXPECT_LT(network_.Look(pings), 20);
+  EXPECT_EQ(network_.Look([](Network& n) { return n.sent[ConnectionId(1)].size(); }), 0u);
 }
 
 TEST_F(PartnersTest, ThoseThatAreNotPairedKeepNobodyOut) {
   Start(Side::kPrefill);
   Pair(1);
   for (int64_t id = 2; id <= 66; ++id) network_.Accept(id);
-  ASSERT_TRUE(network_.Until([](Network& n) { return !n.closed.empty(); }));
-  ASSERT_TRUE(network_.Until([](Network& n) { return n.events.empty(); }));
-  EXPECT_FALSE(network_.Look([](Network& n) { return n.closed.contains(ConnectionId(66)); }));
-  EXPECT_FALSE(network_.Look([](Network& n) { return n.closed.contains(ConnectionId(1)); }));
+  ASSERT_TRUE(network_.Until([](Network& n) { return n.closed.size() == 2; }));
+  EXPECT_THAT(network_.Look([](Network& n) { return n.closed; }),
+              ElementsAre(ConnectionId(2), ConnectionId(3)));
 }
 
-TEST_F(PartnersTest, APrefillEngineThatIsNotReachedIsNamedInTheLog) {
+TEST_F(PartnersTest, BesideSixtyFourPartnersThereIsNoPlace) {
+  Start(Side::kPrefill);
+  for (int64_t id = 1; id <= 64; ++id) Pair(id);
+  ASSERT_TRUE(network_.Until([](Network& n) { return n.trusted.size() == 64; }));
+  network_.Accept(65);
+  ASSERT_TRUE(network_.Until([](Network& n) { return !n.closed.empty(); }));
+  EXPECT_THAT(network_.Look([](Network& n) { return n.closed; }), ElementsAre(ConnectionId(65)));
+}
+
+// Anybody may connect; the log is for others too.
+TEST_F(PartnersTest, TheLogNamesTenThatAreRefusedInAMinute) {
   ::testing::internal::CaptureStdout();  // the log
-  Start(Side::kDecode);
-  ASSERT_TRUE(network_.Until([](Network& n) { return !n.sent[ConnectionId(100)].empty(); }));
-  network_.Post([](Transport::Owner& owner) { owner.OnLost(ConnectionId(100), "refused"); });
-  ASSERT_TRUE(network_.Until([](Network& n) { return n.events.empty(); }));
+  Start(Side::kPrefill);
+  for (int64_t id = 1; id <= 13; ++id) {
+    network_.Accept(id);
+    network_.Say(id, Hello{kProtocolVersion + 1, "a: b\n", "d", ""});
+  }
+  EXPECT_TRUE(network_.Until([](Network& n) { return !n.sent[ConnectionId(13)].empty(); }));
   partners_.reset();
-  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
-              HasSubstr("the prefill engine prefill:7000 cannot be reached: refused"));
+  const std::string log = ::testing::internal::GetCapturedStdout();
+  int lines = 0;
+  for (size_t at = log.find("is no partner"); at != std::string::npos; ++lines) {
+    at = log.find("is no partner", at + 1);
+  }
+  EXPECT_EQ(lines, 10) << log;
+}
+
+TEST_F(PartnersTest, APrefillEngineThatIsNotReachedOrRefusesIsNamedInTheLog) {
+  for (const bool refuses : {false, true}) {
+    ::testing::internal::CaptureStdout();  // the log
+    Start(Side::kDecode);
+    const int64_t id = refuses ? 101 : 100;
+    ASSERT_TRUE(network_.Until([&](Network& n) { return !n.sent[ConnectionId(id)].empty(); }));
+    if (refuses) network_.Say(id, Refusal{RoomId(0), "it is full"});
+    network_.Post([id](Transport::Owner& owner) { owner.OnLost(ConnectionId(id), "refused"); });
+    ASSERT_TRUE(network_.Until([](Network& n) { return n.events.empty(); }));
+    partners_.reset();
+    const std::string log = ::testing::internal::GetCapturedStdout();
+    const std::string reached = "the prefill engine prefill:7000 cannot be reached: refused";
+    EXPECT_EQ(log.find(reached) == std::string::npos, refuses) << "one reason is enough";
+    const std::string refused = "the prefill engine prefill:7000 refuses this engine: it is full";
+    EXPECT_EQ(log.find(refused) != std::string::npos, refuses);
+  }
 }
 
 TEST_F(PartnersTest, ANameThatIsBeingLookedUpIsNoFailure) {

@@ -2,12 +2,18 @@
 #include "handoff/transport.h"
 
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <numeric>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,11 +29,15 @@ struct End final : Transport::Owner {
     accepted = connection;
     if (trusts != nullptr) trusts->Trust(connection);
   }
-  void OnLost(ConnectionId, const std::string& why) override { lost = why; }
+  void OnLost(ConnectionId connection, const std::string& why) override {
+    lost_from = connection;
+    lost = why;
+  }
   void OnMessage(ConnectionId from, std::string_view message) override {
     last_from = from;
     messages.emplace_back(message);
     if (message == "proof") owns->Trust(from);
+    if (message == "close") owns->Close(closes);
   }
   Transport::Place OnData(ConnectionId, std::string_view header, size_t bytes) override {
     ++offered;
@@ -47,7 +57,8 @@ struct End final : Transport::Owner {
   }
   void OnSent(uint64_t, bool whole) override { whole ? ++sent : ++failed; }
 
-  ConnectionId accepted, last_from;
+  ConnectionId accepted, last_from, lost_from;
+  ConnectionId closes;  // when somebody says so
   std::string lost;
   std::vector<std::string> messages;
   std::vector<std::byte> page;
@@ -96,10 +107,15 @@ TEST_F(TransportTest, CarriesMessagesBothWays) {
   ASSERT_TRUE(Until([&] { return !ends_[0].messages.empty(); }));
   EXPECT_EQ(ends_[0].messages[0], "hello");
   EXPECT_EQ(ends_[0].last_from, ends_[0].accepted);
-  transports_[0]->Send(ends_[0].accepted, std::string(3 << 20, 'x'));
-  ASSERT_TRUE(Until([&] { return !ends_[1].messages.empty(); }));
-  EXPECT_EQ(ends_[1].messages[0], std::string(3 << 20, 'x'));
-  EXPECT_EQ(ends_[1].last_from, out_);
+  for (const size_t bytes : {0, 3000, 20'000, 100'000, 3 << 20}) {  // in ever other ways of UCX's
+    std::string message(bytes, 'x');
+    for (size_t i = 0; i < bytes; ++i) message[i] = static_cast<char>(i * 7 + i / 256);
+    ends_[1].messages.clear();
+    transports_[0]->Send(ends_[0].accepted, message);
+    ASSERT_TRUE(Until([&] { return !ends_[1].messages.empty(); })) << bytes;
+    EXPECT_TRUE(ends_[1].messages[0] == message) << bytes;
+    EXPECT_EQ(ends_[1].last_from, out_);
+  }
 }
 
 TEST_F(TransportTest, WritesDataWhereTheReceiverSays) {
@@ -144,6 +160,126 @@ TEST_F(TransportTest, DataThatWaitsHoldsUpItsOwnConnectionOnly) {
     EXPECT_EQ(to.order, (std::vector<std::string>{"beside", "wait", "behind"}));
     EXPECT_TRUE(Until([&] { return ends_[1].sent == sent + 3; }));
   }
+}
+
+TEST_F(TransportTest, DataWithALongHeaderIsDropped) {
+  const std::vector<std::byte> page(64, std::byte{3});
+  for (const size_t more : {1, 0}) {
+    transports_[1]->SendData(out_, std::string(Transport::kHeaderBytesMax + more, 'h'),
+                             {page.data(), page.size(), 1});
+  }
+  ASSERT_TRUE(Until([&] { return ends_[0].received == 1 && ends_[1].sent == 2; }));
+  EXPECT_EQ(ends_[0].offered, 1);
+  EXPECT_EQ(ends_[0].lost, "");
+}
+
+// By its other end, which has failed, or by this one, which has parts of both that wait.
+TEST_F(TransportTest, OtherConnectionsOutliveOneThatEnds) {
+  for (const bool closed : {false, true}) {
+    for (const size_t bytes : {size_t{64}, size_t{5} << 20}) {
+      End third_end;
+      auto third = *Transport::Create(third_end);
+      third_end.owns = third.get();
+      End& to = ends_[0];
+      to.lost.clear();
+      to.full = true;
+      to.offered = 0;
+      to.order.clear();
+      const std::vector<std::byte> page(bytes, std::byte{3});
+      const ConnectionId ends = *third->Connect({"127.0.0.1", port_});
+      const auto until = [&](auto done) {
+        return Until([&] {
+          if (third) third->Progress();
+          return done();
+        });
+      };
+      third->SendData(ends, "wait", {page.data(), bytes, 1});
+      third->Send(ends, "from the third");
+      ASSERT_TRUE(until([&] { return !to.messages.empty() && to.offered > 0; }));
+      const ConnectionId from = to.last_from;
+      to.messages.clear();
+      transports_[1]->SendData(out_, "wait", {page.data(), bytes, 1});
+      transports_[1]->Send(out_, "here");
+      ASSERT_TRUE(until([&] { return !to.messages.empty(); }));
+      if (closed) {
+        transports_[0]->Close(from);
+      } else {
+        third.reset();
+        ASSERT_TRUE(until([&] { return !to.lost.empty(); }));
+        EXPECT_EQ(to.lost_from, from);
+      }
+      to.full = false;
+      to.received = 0;
+      to.messages.clear();
+      ASSERT_TRUE(until([&] { return to.received > 0; })) << closed << " " << bytes;
+      EXPECT_EQ(to.order, std::vector<std::string>{"wait"});
+      transports_[1]->Send(out_, "still here");
+      ASSERT_TRUE(until([&] { return !to.messages.empty(); }));
+      to.messages.clear();
+    }
+  }
+}
+
+// All three may be there when the first one's message has the owner close the second.
+TEST_F(TransportTest, AMessageOfAClosedConnectionHoldsUpNoOther) {
+  ConnectionId out[3];
+  for (int i = 0; i < 3; ++i) {
+    out[i] = *transports_[1]->Connect({"127.0.0.1", port_});
+    ends_[0].messages.clear();
+    transports_[1]->Send(out[i], "hello");
+    ASSERT_TRUE(Until([&] { return !ends_[0].messages.empty(); }));
+    if (i == 1) ends_[0].closes = ends_[0].last_from;
+  }
+  ends_[0].messages.clear();
+  transports_[1]->Send(out[0], "close");
+  transports_[1]->Send(out[1], "of the second");
+  transports_[1]->Send(out[2], "of the third");
+  const auto came = [&](const char* message) {
+    return std::ranges::count(ends_[0].messages, message) == 1;
+  };
+  EXPECT_TRUE(Until([&] { return came("close") && came("of the third"); }));
+}
+
+// The owner's thread sleeps in Wait.
+TEST_F(TransportTest, WaitEndsWhenThereIsSomethingToDo) {
+  transports_[1]->Send(out_, "hello");
+  ASSERT_TRUE(Until([&] { return !ends_[0].messages.empty(); }));
+  ends_[0].messages.clear();
+  Transport& here = *transports_[0];
+  constexpr int32_t kLongMs = 60'000;
+  const int64_t began_us = MonotonicUs();
+  std::atomic<bool> woken = false;
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    woken = true;
+    here.Wake();
+  });
+  while (!woken) {
+    here.Progress();
+    here.Wait(kLongMs);
+  }
+  other.join();
+  std::atomic<bool> over = false;
+  std::thread sender([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    transports_[1]->Send(out_, "hello");
+    while (!over) transports_[1]->Progress();
+  });
+  while (ends_[0].messages.empty() && MonotonicUs() - began_us < int64_t{kLongMs} * 1000) {
+    here.Progress();
+    here.Wait(kLongMs);
+  }
+  over = true;
+  sender.join();
+  EXPECT_LT(MonotonicUs() - began_us, int64_t{kLongMs} * 1000 / 2);
+  // And not sooner: a thread that is woken once does not turn for ever.
+  here.Wake();
+  int turns = 0;
+  for (const int64_t end_us = MonotonicUs() + 200'000; MonotonicUs() < end_us; ++turns) {
+    here.Progress();
+    here.Wait(20);
+  }
+  EXPECT_LT(turns, 200);
 }
 
 // A part that waits is given up with its connection, whose other end has failed; then others come.
@@ -331,12 +467,21 @@ ucs_status_t CreateWorkerLater(ucp_context_h context, const ucp_worker_params_t*
   return LoadUcx()->worker_create(context, params, worker);
 }
 
+int inits_to_fail = 0;
+ucs_status_t InitLater(unsigned major, unsigned minor, const ucp_params_t* params,
+                       const ucp_config_t* config, ucp_context_h* context) {
+  if (inits_to_fail-- > 0) return UCS_ERR_NO_DEVICE;
+  return LoadUcx()->init(major, minor, params, config, context);
+}
+
 // As when a network interface goes while UCX opens it.
 TEST(Transport, IsOpenedAgainWhenUcxFails) {
   End owner;
   Result<Ucx> ucx = LoadUcx();
   ASSERT_TRUE(ucx);
   ucx->worker_create = &CreateWorkerLater;
+  ucx->init = &InitLater;
+  inits_to_fail = 1;
   tries_to_fail = 2;
   const auto opened = Transport::CreateWith(*ucx, owner);
   ASSERT_TRUE(opened) << opened.error().message;
@@ -374,9 +519,43 @@ TEST(Transport, EndsWhileOthersConnect) {
   }
 }
 
+// One that listens at a port, with a connection, beside one that listens at another.
+TEST(Ucx, SocketsOfAPortAreShutDownAndCounted) {
+  sockaddr_in at[2] = {};
+  int listens[2];
+  for (int i = 0; i < 2; ++i) {
+    at[i].sin_family = AF_INET;
+    at[i].sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* address = reinterpret_cast<sockaddr*>(&at[i]);
+    socklen_t size = sizeof(at[i]);
+    listens[i] = ::socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(::bind(listens[i], address, size), 0);
+    ASSERT_EQ(::listen(listens[i], 1), 0);
+    ASSERT_EQ(::getsockname(listens[i], address, &size), 0);
+  }
+  const auto connect = [&](int i) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&at[i]), sizeof(at[i])), 0);
+    return fd;
+  };
+  const int client = connect(0), server = ::accept(listens[0], nullptr, nullptr);
+  EXPECT_EQ(ShutDownSockets(ntohs(at[0].sin_port)), 1);
+  char byte = 0;
+  EXPECT_EQ(::recv(client, &byte, 1, 0), 0) << "its other end is shut down";
+  EXPECT_LT(::accept(listens[0], nullptr, nullptr), 0);
+  const int beside = connect(1);
+  for (const int fd : {client, server, beside, listens[0], listens[1]}) ::close(fd);
+}
+
 TEST(HostPort, SaysWhatIsWrong) {
-  EXPECT_EQ(ParseHostPort("10.0.0.1:7000")->port, 7000);
-  EXPECT_EQ(ParseHostPort("[::1]:7000")->host, "::1");
+  for (const auto& [text, host] : {std::pair("10.0.0.1:7000", "10.0.0.1"),
+                                   {"[::1]:7000", "::1"},
+                                   {"prefill:7000", "prefill"}}) {
+    const auto at = ParseHostPort(text);
+    ASSERT_TRUE(at) << text;
+    EXPECT_EQ(*at, (HostPort{host, 7000}));
+  }
+  EXPECT_EQ(ParseHostPort(std::string_view("host:7000").substr(0, 7))->port, 70);
   for (const char* wrong : {"", ":1", "host", "host:", "host:x", "host:70000", "[]:1"}) {
     const auto at = ParseHostPort(wrong);
     ASSERT_FALSE(at) << wrong;
