@@ -38,6 +38,9 @@ TEST_F(DiskTierTest, ComesBackBitForBitAlsoAfterARestart) {
   Server server(Options());
   EXPECT_EQ(server.known().size(), 6u);
   EXPECT_THAT(server.Restored(0, 5), ElementsAre(0, 1, 2, 3, 4, 1004));
+  struct stat directory;
+  ASSERT_EQ(::stat(directory_.c_str(), &directory), 0);
+  EXPECT_EQ(directory.st_mode & 0777, 0700u);
   for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
     struct stat info;
     ASSERT_EQ(::stat(entry.path().c_str(), &info), 0);
@@ -90,10 +93,12 @@ TEST_F(DiskTierTest, MovesTellTheirBytes) {
     const PagesMoved read = server.Move(Direction::kIn, Server::Parts(0, 3));
     EXPECT_EQ(read.disk_bytes, 0);
     EXPECT_EQ(read.memory_bytes, kBytes);
+    EXPECT_THAT(read.in_memory, ElementsAre(0, 1, 2, 3));
   }
   const PagesMoved read = Server(Options()).Move(Direction::kIn, Server::Parts(0, 3));
   EXPECT_EQ(read.disk_bytes, kBytes);
   EXPECT_EQ(read.memory_bytes, 0);
+  EXPECT_THAT(read.in_memory, IsEmpty());
 }
 
 TEST_F(DiskTierTest, PagesOfAnotherFingerprintAreNotThere) {
@@ -527,6 +532,7 @@ TEST(PartSumTest, DoesNotDependOnHowBytesAreCut) {
   const uint64_t whole = sum(1000);
   for (const size_t step : {1, 7, 63, 64, 65, 128, 999}) EXPECT_EQ(sum(step), whole) << step;
   EXPECT_NE(sum(1000, 1), whole);
+  EXPECT_EQ(whole, 12737719281255019580u) << "other versions' directories are read";
   bytes.push_back(std::byte{0});
   EXPECT_NE(sum(1001), whole);
 }

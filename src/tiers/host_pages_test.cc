@@ -64,6 +64,14 @@ TEST(HostPages, LieOnTheNodeThatIsAskedFor) {
   }
 }
 
+TEST(HostPages, MoreMemoryThanAMachineCanHaveIsRefused) {
+  const auto pages = HostPages::Create(int64_t{1} << 60);
+  ASSERT_FALSE(pages);
+  EXPECT_EQ(pages.error().code, ErrorCode::kUnavailable);
+  EXPECT_THAT(pages.error().message, ::testing::HasSubstr("memory for pages cannot be had"));
+  EXPECT_EQ(pages.error().field, "cache_host");
+}
+
 TEST(HostPages, TheOldestMakesWayAndIsNamed) {
   const auto pages = *HostPages::Create(1024);
   std::vector<KnownPart> gone;
@@ -78,6 +86,34 @@ TEST(HostPages, TheOldestMakesWayAndIsNamed) {
   for (uint64_t i = 2; i < 4; ++i) EXPECT_TRUE(Comes(*pages, i, 256));
   EXPECT_TRUE(Comes(*pages, 4, 300));
   EXPECT_FALSE(pages->Has(Part(4, GroupKind::kState)));
+}
+
+// As many bytes as the oldest had make way for as many, and it alone.
+TEST(HostPages, NoMoreMakesWayThanMust) {
+  const auto pages = *HostPages::Create(1024);
+  for (uint64_t i = 0; i < 12; ++i) {
+    std::vector<KnownPart> gone;
+    EXPECT_TRUE(Put(*pages, i, 256, gone));
+    EXPECT_THAT(gone, i < 4 ? IsEmpty() : ::testing::Matcher<std::vector<KnownPart>>(
+                                              ElementsAre(Part(i - 4))));
+    EXPECT_EQ(pages->stats().parts, std::min<int64_t>(static_cast<int64_t>(i) + 1, 4));
+  }
+  std::vector<KnownPart> gone;
+  EXPECT_TRUE(Put(*pages, 20, 257, gone));
+  EXPECT_THAT(gone, ElementsAre(Part(8), Part(9)));
+  EXPECT_EQ(pages->stats().bytes, 2 * 256 + 320) << "whole units of 64 bytes";
+}
+
+// As of a model whose files have changed.
+TEST(HostPages, APartOfAnotherSizeIsNotThere) {
+  const auto pages = *HostPages::Create(1024);
+  std::vector<KnownPart> gone;
+  EXPECT_TRUE(Put(*pages, 1, 300, gone));
+  for (const size_t size : {299, 301, 320}) {
+    std::vector<std::byte> bytes(size);
+    EXPECT_FALSE(pages->Read(Part(1), Pieces(bytes))) << size;
+  }
+  EXPECT_TRUE(Comes(*pages, 1, 300));
 }
 
 TEST(HostPages, WhatIsLargerThanTheMemoryIsNotKept) {
@@ -97,6 +133,8 @@ TEST(HostPages, AClearForgetsAllAndWhatWasToCome) {
   EXPECT_FALSE(Comes(*pages, 1, 500));
   EXPECT_EQ(pages->stats().bytes, 0);
   EXPECT_FALSE(Put(*pages, 1, 500, gone, 5)) << "its move had begun";
+  pages->Clear(3);  // one that began before that one
+  EXPECT_FALSE(Put(*pages, 1, 500, gone, 4));
   EXPECT_EQ(pages->stats().bytes, 0);
   EXPECT_TRUE(Put(*pages, 2, 1024, gone, 6));
   EXPECT_THAT(gone, IsEmpty());

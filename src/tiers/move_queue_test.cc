@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -16,6 +18,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "scheduler/inbox.h"
 #include "tiers/disk_tier.h"
 #include "tiers/test_held_files.h"
@@ -66,6 +69,46 @@ TEST(MoveQueueTest, WhatComesGoesFirstAndInOrder) {
   // The thread may have begun with the first before the others were there.
   if (order.front() == 2) std::rotate(order.begin(), order.begin() + 3, order.begin() + 4);
   EXPECT_THAT(order, ElementsAre(0, 2, 2, 3, 1, 1));
+}
+
+// Four threads do the parts, the last one first.
+TEST(MoveQueueTest, TheEndTellsOfAllParts) {
+  constexpr int32_t kParts = 4;
+  std::mutex mutex;
+  std::condition_variable changed;
+  int32_t last = kParts;  // the part that is done
+  std::atomic<int64_t> began_us = 0;
+  MoveQueue queue([&](const PageMove&, const PagePart& part, int64_t began) {
+    began_us = began;
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return last == part.index + 1; });
+    last = part.index;
+    changed.notify_all();
+    MoveQueue::Carried carried{.disk_bytes = 10 + part.index, .memory_bytes = 100 + part.index};
+    if (part.index % 2 == 0) {
+      carried.status = Error{ErrorCode::kInternal, "lost " + std::to_string(part.index)};
+    } else {
+      carried.in_memory = true;
+    }
+    return carried;
+  });
+  queue.Begin(kParts);
+  Inbox inbox;
+  const int64_t before_us = MonotonicUs();
+  queue.Start(Move(Direction::kIn, 7, 0, kParts), inbox);
+  queue.Drain();
+  const std::vector<Event> events = inbox.Take();
+  ASSERT_EQ(events.size(), 1u);
+  const PagesMoved& moved = std::get<PagesMoved>(events[0]);
+  EXPECT_EQ(moved.move, MoveId(7));
+  EXPECT_EQ(moved.error, "lost 0");
+  EXPECT_THAT(moved.lost, ElementsAre(0, 2));
+  EXPECT_THAT(moved.in_memory, ElementsAre(1, 3));
+  EXPECT_EQ(moved.disk_bytes, 10 + 11 + 12 + 13);
+  EXPECT_EQ(moved.memory_bytes, 100 + 101 + 102 + 103);
+  EXPECT_GE(began_us, before_us);
+  EXPECT_LE(began_us, MonotonicUs());
+  EXPECT_LE(moved.duration_us, MonotonicUs() - before_us);
 }
 
 class SlowWritesTest : public ::testing::TestWithParam<int> {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -85,6 +86,7 @@ TEST_F(RankTiersTest, AMoveIsOverWhenItIsOnAllRanks) {
   EXPECT_THAT(Ended(), IsEmpty());
   tiers->MoverOf(0).Start(out, inbox_);
   const PagesMoved written = Await();
+  EXPECT_EQ(written.move, out.id);
   EXPECT_EQ(written.error, "");
   EXPECT_GE(written.disk_bytes, 2 * kGeometry.groups[0].block_bytes) << "of both";
   EXPECT_EQ(written.disk_bytes, tiers->stats().written_bytes);
@@ -92,6 +94,7 @@ TEST_F(RankTiersTest, AMoveIsOverWhenItIsOnAllRanks) {
   const PageMove in = Move(Direction::kIn, 0, 1);
   for (int32_t rank : {0, 1}) tiers->MoverOf(rank).Start(in, inbox_);
   const PagesMoved read = Await();
+  EXPECT_EQ(read.move, in.id);
   EXPECT_EQ(read.error, "");
   EXPECT_EQ(read.disk_bytes, 2 * kGeometry.groups[0].block_bytes);
   EXPECT_EQ(read.memory_bytes, 0);
@@ -201,6 +204,119 @@ TEST_F(RankTiersTest, WhatMakesWayForAnyGroupIsTold) {
   }
 }
 
+// Groups share folders, so their bytes count once; what ranks have done adds up, and what is there
+// is what the rank with the fewest has.
+TEST_F(RankTiersTest, FiguresAreOfAllRanks) {
+  const auto tiers = Open(4, 2);
+  const auto carry_out = [&](Direction direction, int32_t group, uint64_t key, int64_t id) {
+    PageMove move = Move(direction, group, id);
+    move.parts[0].key.low = key;
+    move.parts.push_back(move.parts[0]);
+    move.parts[1].index = 1;
+    move.parts[1].key.low = key + 100;
+    move.parts[1].blocks.by_group[0] = BlockId(4);
+    for (int32_t rank = 0; rank < 4; ++rank) tiers->MoverOf(rank).Start(move, inbox_);
+    return Await();
+  };
+  EXPECT_EQ(carry_out(Direction::kOut, 0, 1, 0).error, "");
+  EXPECT_EQ(carry_out(Direction::kIn, 0, 1, 1).error, "");
+  EXPECT_EQ(tiers->stats().parts, 0) << "the second group has not looked";
+  const PagesMoved lost = carry_out(Direction::kIn, 1, 2, 2);
+  EXPECT_NE(lost.error, "");
+  EXPECT_THAT(lost.lost, ElementsAre(0, 1));
+  const DiskTierStats stats = tiers->stats();
+  const int64_t part = kGeometry.groups[0].block_bytes;
+  EXPECT_EQ(stats.parts, 2);
+  EXPECT_EQ(stats.states, 0);
+  EXPECT_EQ(stats.segments, 2);
+  EXPECT_EQ(stats.written_bytes, 2 * 2 * (part + 64));
+  EXPECT_EQ(stats.read_bytes, 2 * 2 * part);
+  EXPECT_EQ(stats.read_errors, 2 * 2);
+  EXPECT_EQ(stats.write_errors, 0);
+  EXPECT_EQ(stats.bytes, 2 * (2 * 4096 + 64 + 2 * 64));
+  EXPECT_GT(stats.read_us, 0);
+  EXPECT_GT(stats.write_us, 0);
+}
+
+// What one rank has in memory and the other on disk only, as one that was cleared half.
+TEST_F(RankTiersTest, TheFewestPartsAreThere) {
+  auto tiers = Open(2, 2);
+  for (int32_t rank : {0, 1}) tiers->MoverOf(rank).Start(Move(Direction::kOut, 0, 0), inbox_);
+  EXPECT_EQ(Await().error, "");
+  EXPECT_EQ(tiers->stats().parts, 1);
+  for (const int32_t lost : {1, 0}) {
+    tiers.reset();
+    std::filesystem::remove_all(directory_ + "/rank-" + std::to_string(lost));
+    tiers = Open(2, 2);
+    EXPECT_EQ(tiers->stats().parts, 0) << lost;
+  }
+}
+
+TEST_F(RankTiersTest, ARankHasItsShareOfTheBound) {
+  std::unique_ptr<RankTiers> tiers;
+  const auto open = [&](int64_t bytes_max) {
+    tiers = *RankTiers::Open({.directory = directory_,
+                              .bytes_max = bytes_max,
+                              .fingerprint = TierFingerprint("a: b\n"),
+                              .threads = 1},
+                             {2, 2});
+    for (int32_t rank : {0, 1}) {
+      tiers->MoverOf(rank).Attach({arenas_[static_cast<size_t>(rank)].data()}, kGeometry);
+    }
+    tiers->Watch(inbox_);
+  };
+  open(2 * 10'000);
+  for (int64_t i = 0; i < 10; ++i) {
+    PageMove out = Move(Direction::kOut, 0, i);
+    out.parts[0].key.low = static_cast<uint64_t>(i);
+    for (int32_t rank : {0, 1}) tiers->MoverOf(rank).Start(out, inbox_);
+    EXPECT_EQ(Await().error, "");
+    EXPECT_LE(tiers->stats().bytes, 2 * 10'000);
+  }
+  EXPECT_GT(tiers->stats().dropped, 0);
+  EXPECT_GT(tiers->stats().bytes, 10'000);
+  EXPECT_EQ(tiers->stats().write_errors, 0);
+  open(5000);  // half of it holds no part
+  for (int32_t rank : {0, 1}) tiers->MoverOf(rank).Start(Move(Direction::kOut, 0, 20), inbox_);
+  EXPECT_NE(Await().error, "");
+  EXPECT_EQ(tiers->stats().write_errors, 2);
+}
+
+// What one rank has alone is of no use.
+TEST_F(RankTiersTest, APartIsInMemoryWhenAllRanksHaveIt) {
+  const auto tiers = *RankTiers::Open({.threads = 1}, {2, 2}, 1024);
+  for (int32_t rank : {0, 1}) {
+    tiers->MoverOf(rank).Attach({arenas_[static_cast<size_t>(rank)].data()}, kGeometry);
+  }
+  tiers->Watch(inbox_);
+  for (int64_t id = 0; id < 2; ++id) {
+    PageMove out = Move(Direction::kOut, 0, id);
+    out.parts[0].key.low = static_cast<uint64_t>(id);
+    const auto first = static_cast<int32_t>(id);
+    tiers->MoverOf(first).Start(out, inbox_);
+    tiers->MoverOf(first).Drain();
+    EXPECT_EQ(tiers->stats().host_parts, id);
+    tiers->MoverOf(1 - first).Start(out, inbox_);
+    EXPECT_EQ(Await().error, "");
+    EXPECT_EQ(tiers->stats().host_parts, id + 1);
+  }
+}
+
+// Who waits for a clear finds no pages in any rank's folder.
+TEST_F(RankTiersTest, AClearRemovesTheFilesOfAllRanks) {
+  const auto tiers = Open(2, 2);
+  for (int32_t rank : {0, 1}) tiers->MoverOf(rank).Start(Move(Direction::kOut, 0, 0), inbox_);
+  EXPECT_EQ(Await().error, "");
+  const auto files = [&] {
+    return std::ranges::count_if(
+        std::filesystem::recursive_directory_iterator(directory_),
+        [](const auto& at) { return at.path().extension() == ".pages"; });
+  };
+  EXPECT_EQ(files(), 2);
+  tiers->Clear(true);
+  EXPECT_EQ(files(), 0);
+}
+
 // Two groups as processes have half of the memory each; as threads they share all of it.
 TEST_F(RankTiersTest, AllMemoryTogetherIsTheBound) {
   const auto kept = [&](const TierRanks& ranks) {
@@ -213,6 +329,12 @@ TEST_F(RankTiersTest, AllMemoryTogetherIsTheBound) {
       tiers->MoverOf(0).Start(out, inbox_);
       EXPECT_EQ(Await().error, "");
     }
+    PageMove in = Move(Direction::kIn, 0, 20);
+    in.parts[0].key.low = 19;
+    tiers->MoverOf(0).Start(in, inbox_);
+    const PagesMoved moved = Await();
+    EXPECT_THAT(moved.in_memory, ElementsAre(0));
+    EXPECT_EQ(moved.memory_bytes, 64);
     return tiers->stats().host_bytes;
   };
   EXPECT_EQ(kept({2, 1, {0}}), 512);

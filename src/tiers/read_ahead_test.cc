@@ -109,6 +109,12 @@ TEST_F(ReadAheadTest, ReadsAllBytesOfWhatIsNamed) {
   EXPECT_THAT(sizes, ElementsAre(256, 256, 256, 256, 320));
   EXPECT_EQ(server.tier().stats().read_bytes, 0);
   EXPECT_THAT(server.Restored(0, 5), ElementsAre(0, 1, 2, 3, 4, 1004));
+  // Its segment goes with its files.
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    std::filesystem::remove(entry.path());
+  }
+  server.Restored(90, 91);  // is not there, so the directory is looked through
+  EXPECT_EQ(server.tier().stats().segments, 0);
 }
 
 TEST_F(ReadAheadTest, ReadsLargePartsPieceByPiece) {

@@ -56,6 +56,8 @@ TEST_F(SegmentFilesTest, FewStayOpen) {
   EXPECT_LE(OpenFiles(), kOpenMost);
   EXPECT_EQ(server.Restored(0, kParts).size(), size_t{kParts + 1});
   EXPECT_LE(OpenFiles(), kOpenMost);
+  for (int i = 0; i < kOpenMost; ++i) EXPECT_EQ(server.Restored(0, 1).size(), 1u);
+  EXPECT_LE(OpenFiles(), kOpenMost);
 }
 
 TEST_F(SegmentFilesTest, WhatAnotherServerUsesStays) {
@@ -83,6 +85,29 @@ TEST_F(SegmentFilesTest, WhatAnotherServerUsesStays) {
   server.Store(14, 17);
   EXPECT_THAT(server.Restored(0, 4), ElementsAre(0, 1, 2, 3, 1003));
   EXPECT_LT(server.Restored(4, 8).size(), 3u);
+}
+
+// The parts of a segment that another server has removed are not there any more; those of the
+// others, before and behind it, are.
+TEST_F(SegmentFilesTest, AnyMayBeRemovedByAnotherServer) {
+  {
+    Server writer(Small());
+    for (int32_t n = 0; n < 6; n += 2) writer.Store(n, n + 1);
+  }
+  const std::vector<std::string> paths = FilesWith(".pages");
+  ASSERT_EQ(paths.size(), 6u);
+  Server server(Small());
+  EXPECT_EQ(server.known().size(), 6u);
+  for (size_t i : {2, 5}) {
+    std::filesystem::remove(paths[i]);
+    std::filesystem::path index = paths[i];
+    std::filesystem::remove(index.replace_extension(".index"));
+  }
+  server.Restored(90, 91);  // is not there, so the directory is looked through
+  server.Take();
+  EXPECT_EQ(server.known().size(), 4u);
+  EXPECT_EQ(server.tier().stats().segments, 4);
+  EXPECT_EQ(server.tier().stats().dropped, 2);
 }
 
 // A part is written before its entry, but whoever reads the entry may have looked at the part
