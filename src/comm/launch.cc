@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-constexpr int32_t kPortOtherwise = 29511;
+constexpr int32_t kPortOtherwise = 29511, kPortMost = 65535;
 
 class Variables {
  public:
@@ -21,16 +21,17 @@ class Variables {
 
   bool Has(const char* name) const { return get_(name) != nullptr; }
   // Remembers the first error.
-  int32_t Number(const char* name, int32_t least, int32_t otherwise) {
+  int32_t Number(const char* name, int32_t least, int32_t otherwise, int32_t most = INT32_MAX) {
     const char* text = get_(name);
     if (text == nullptr) return otherwise;
     const std::string_view all = text;
     int32_t value = 0;
     const auto [end, wrong] = std::from_chars(all.data(), all.data() + all.size(), value);
-    if (wrong == std::errc() && end == all.data() + all.size() && value >= least) return value;
+    const bool whole = wrong == std::errc() && end == all.data() + all.size();
+    if (whole && value >= least && value <= most) return value;
     if (error.ok()) {
       error = Error{ErrorCode::kInvalid,
-                    fmt::format("{}={}: expected a number from {}", name, all, least)};
+                    fmt::format("{}={}: expected a number from {} to {}", name, all, least, most)};
     }
     return otherwise;
   }
@@ -111,7 +112,8 @@ Result<Launch> ReadLaunch(const Environment& get) {
               .ranks = variables.Number("WORLD_SIZE", 1, 1),
               .ranks_here = variables.Number("LOCAL_WORLD_SIZE", 1, 1),
               .host = variables.Text("MASTER_ADDR", "torchrun")};
-    launch.port = static_cast<uint16_t>(variables.Number("MASTER_PORT", 1, kPortOtherwise - 1) + 1);
+    launch.port = static_cast<uint16_t>(
+        variables.Number("MASTER_PORT", 1, kPortOtherwise - 1, kPortMost - 1) + 1);
   } else if (variables.Number("LWS_GROUP_SIZE", 1, 1) > 1) {
     launch = {.by = "LeaderWorkerSet",
               .rank = variables.Number("LWS_WORKER_INDEX", 0, 0),
@@ -119,7 +121,8 @@ Result<Launch> ReadLaunch(const Environment& get) {
               .host = variables.Text("LWS_LEADER_ADDRESS", "LeaderWorkerSet"),
               .port = kPortOtherwise};
   }
-  launch.port = static_cast<uint16_t>(variables.Number("BRAID_RANKS_PORT", 1, launch.port));
+  launch.port =
+      static_cast<uint16_t>(variables.Number("BRAID_RANKS_PORT", 1, launch.port, kPortMost));
   RETURN_IF_ERROR(variables.error);
   if (launch.rank >= launch.ranks) {
     return Error{ErrorCode::kInvalid, fmt::format("{} says that this is rank {} of {}", launch.by,

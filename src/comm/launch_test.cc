@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
+#include <utility>
 
 namespace braid {
 namespace {
@@ -93,7 +95,7 @@ TEST(Launch, ReadsLeaderWorkerSetAndAPortThatIsChosen) {
 
 TEST(Launch, RefusesWhatMakesNoSense) {
   EXPECT_EQ(Read({{"WORLD_SIZE", "two"}}).error().message,
-            "WORLD_SIZE=two: expected a number from 1");
+            "WORLD_SIZE=two: expected a number from 1 to 2147483647");
   EXPECT_EQ(Read({{"WORLD_SIZE", "2"}}).error().message,
             "torchrun has started several processes and MASTER_ADDR is not set: the address of "
             "rank 0");
@@ -101,9 +103,78 @@ TEST(Launch, RefusesWhatMakesNoSense) {
             "torchrun says that this is rank 2 of 2");
 }
 
+TEST(Launch, RefusesNumbersThatAreNone) {
+  for (const char* ranks : {"0", "-2", "2x", "", "99999999999"}) {
+    const Result<Launch> launch = Read({{"WORLD_SIZE", ranks}, {"MASTER_ADDR", "a"}});
+    ASSERT_FALSE(launch) << ranks;
+    EXPECT_EQ(launch.error().code, ErrorCode::kInvalid);
+  }
+  EXPECT_EQ(Read({{"BRAID_RANKS_PORT", "70000"}}).error().message,
+            "BRAID_RANKS_PORT=70000: expected a number from 1 to 65535");
+  EXPECT_FALSE(Read({{"BRAID_RANKS_PORT", "0"}}));
+  EXPECT_EQ(Read({{"BRAID_RANKS_PORT", "65535"}})->port, 65535);
+  // Ranks listen at the port behind it.
+  const auto torchrun = [](const char* port) {
+    return Read({{"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", port}});
+  };
+  EXPECT_EQ(torchrun("65534")->port, 65535);
+  EXPECT_FALSE(torchrun("65535"));
+}
+
+TEST(Launch, AnAddressThatIsEmptyOrMissingIsAnError) {
+  EXPECT_FALSE(Read({{"WORLD_SIZE", "2"}, {"MASTER_ADDR", ""}}));
+  EXPECT_EQ(Read({{"SLURM_STEP_NUM_TASKS", "2"}}).error().message,
+            "Slurm has started several processes and SLURM_STEP_NODELIST is not set: the address "
+            "of rank 0");
+  EXPECT_FALSE(Read({{"LWS_GROUP_SIZE", "2"}}));
+}
+
+TEST(Launch, WhatALauncherDoesNotSayIsAsIfItStartedOneProcessHere) {
+  const Launch torchrun = *Read({{"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}});
+  EXPECT_TRUE(torchrun.several());
+  EXPECT_EQ(torchrun.rank, 0);
+  EXPECT_EQ(torchrun.ranks_here, 1);
+  EXPECT_EQ(torchrun.port, 29511);
+  const Launch slurm = *Read({{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_STEP_NODELIST", "a"}});
+  EXPECT_EQ(slurm.rank, 0);
+  EXPECT_EQ(slurm.ranks_here, 1);
+  EXPECT_EQ(slurm.port, 29511);
+  EXPECT_EQ(Read({{"OMPI_COMM_WORLD_SIZE", "2"}})->ranks_here, 1);
+  const Launch set = *Read({{"LWS_GROUP_SIZE", "2"}, {"LWS_LEADER_ADDRESS", "a"}});
+  EXPECT_EQ(set.rank, 0);
+  EXPECT_EQ(set.ranks_here, 1);
+  EXPECT_EQ(set.port, 29511);
+}
+
+TEST(Launch, TheFirstHostAndTheTasksOfANodeAreThoseOfSlurmsLists) {
+  const auto read = [](const char* hosts, const char* tasks, const char* node) {
+    const Launch launch = *Read({{"SLURM_STEP_NUM_TASKS", "20"},
+                                 {"SLURM_STEP_NODELIST", hosts},
+                                 {"SLURM_STEP_TASKS_PER_NODE", tasks},
+                                 {"SLURM_NODEID", node},
+                                 {"SLURM_JOB_ID", "20000"}});
+    EXPECT_EQ(launch.port, 29511);
+    return std::pair(launch.host, launch.ranks_here);
+  };
+  using Pair = std::pair<std::string, int32_t>;
+  EXPECT_EQ(read("n1", "3", "0"), Pair("n1", 3));
+  EXPECT_EQ(read("n[7]", "5,4,3", "1"), Pair("n7", 4));
+  EXPECT_EQ(read("n[11,13-15],m", "5(x2),4,3(x12)", "2"), Pair("n11", 4));
+  EXPECT_EQ(read("n1,n2", "5(x2),4,3(x12)", "14"), Pair("n1", 3));
+  EXPECT_EQ(read("a[1-2]", "4,2", "9"), Pair("a1", 2)) << "more nodes than are listed";
+  EXPECT_EQ(read("n1", "0", "0"), Pair("n1", 1));
+}
+
+TEST(Launch, OfThisProcessIsReadFromItsEnvironment) {
+  ::setenv("BRAID_RANKS_PORT", "7002", 1);
+  EXPECT_EQ(LaunchHere().port, 7002);
+  ::unsetenv("BRAID_RANKS_PORT");
+  EXPECT_EQ(LaunchHere().port, 7002) << "it is read once";
+}
+
 TEST(Launch, OfSeveralErrorsTheFirstIsTold) {
   EXPECT_EQ(Read({{"WORLD_SIZE", "2"}, {"RANK", "x"}, {"LOCAL_WORLD_SIZE", "y"}}).error().message,
-            "RANK=x: expected a number from 0");
+            "RANK=x: expected a number from 0 to 2147483647");
 }
 
 }  // namespace
