@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/system/thread_time.h"
 #include "comm/thread_group.h"
 
@@ -31,8 +33,10 @@ void Compute(int64_t ms) {
 TEST(StepTimes, PartsCountWhatIsComputedAndNotWhatIsWaitedFor) {
   ThreadGroup group(2, kDeadline);
   StepTimes times[2];
+  std::pair<int64_t, int64_t> took[2];  // wall and CPU time of all
   const auto run = [&](int32_t rank) {
     StepTimes& own = times[rank];
+    const int64_t wall_ns = MonotonicNs(), cpu_ns = ThreadCpuNs();
     const auto timed = own.Timed(group.rank(rank), 7);
     own.Begin(5);
     Compute(rank == 0 ? 1 : 20);  // rank 0 waits
@@ -40,6 +44,7 @@ TEST(StepTimes, PartsCountWhatIsComputedAndNotWhatIsWaitedFor) {
     std::this_thread::sleep_for(milliseconds(20));
     EXPECT_TRUE(timed->Barrier());
     own.End({});
+    took[rank] = {MonotonicNs() - wall_ns, ThreadCpuNs() - cpu_ns};
   };
   std::thread other(run, 1);
   run(0);
@@ -54,6 +59,13 @@ TEST(StepTimes, PartsCountWhatIsComputedAndNotWhatIsWaitedFor) {
   EXPECT_LT(first[0].parts[1].cpu_ns, 15 * kMs);  // it slept
   EXPECT_GE(second[0].parts[0].cpu_ns, 20 * kMs);
   EXPECT_GE(first[0].wall_ns, 40 * kMs);
+  for (const int32_t rank : {0, 1}) {
+    const RankStep& step = rank == 0 ? first[0] : second[0];
+    EXPECT_LE(step.wall_ns, took[rank].first);
+    int64_t cpu_ns = 0;
+    for (const StepPart& part : step.parts) cpu_ns += part.cpu_ns;
+    EXPECT_LE(cpu_ns, took[rank].second);
+  }
   EXPECT_EQ(first[0].tokens, 5);
   EXPECT_TRUE(times[0].Take().empty());
 }
@@ -97,16 +109,32 @@ TEST(StepTimes, AStepMovesFromItsBeginningToItsEnd) {
 }
 
 TEST(StepTimes, TheSlowestRankOfEachPartCounts) {
-  const RankStep ranks[] = {
-      {.tokens = 8, .beside_ns = 1, .wall_ns = 90, .parts = {{1, 10}, {1, 50}, {-1, 5}}},
-      {.tokens = 8, .moving = true, .wall_ns = 80, .parts = {{1, 30}, {1, 20}, {-1, 6}}}};
-  const Result<GroupStep> step = SlowestOf(ranks);
-  ASSERT_TRUE(step);
-  EXPECT_EQ(step->cpu_ns, 30 + 50 + 6);
-  EXPECT_EQ(step->parts[1].cpu_ns, 50);
-  EXPECT_EQ(step->wall_ns, 90);
-  EXPECT_EQ(step->beside_ns, 1);
-  EXPECT_TRUE(step->moving);
+  RankStep ranks[] = {{.tokens = 8,
+                       .moves_before = 3,
+                       .beside_ns = 1,
+                       .wall_ns = 90,
+                       .parts = {{1, 10}, {1, 50}, {-1, 5}}},
+                      {.tokens = 8,
+                       .moves_before = 3,
+                       .moving = true,
+                       .wall_ns = 80,
+                       .parts = {{1, 30}, {1, 20}, {-1, 6}}}};
+  for (const bool swapped : {false, true}) {
+    if (swapped) std::swap(ranks[0], ranks[1]);
+    const Result<GroupStep> step = SlowestOf(ranks);
+    ASSERT_TRUE(step);
+    EXPECT_EQ(step->tokens, 8);
+    EXPECT_EQ(step->moves_before, 3);
+    EXPECT_EQ(step->cpu_ns, 30 + 50 + 6);
+    EXPECT_EQ(step->parts[0].cpu_ns, 30);
+    EXPECT_EQ(step->parts[1].cpu_ns, 50);
+    EXPECT_EQ(step->wall_ns, 90);
+    EXPECT_EQ(step->beside_ns, 1);
+    EXPECT_TRUE(step->moving);
+    ranks[0].moving = ranks[1].moving = false;
+    EXPECT_FALSE(SlowestOf(ranks)->moving);
+    ranks[swapped ? 0 : 1].moving = true;
+  }
 }
 
 TEST(StepTimes, RanksThatExchangeOtherwiseAreAnError) {

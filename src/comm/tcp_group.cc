@@ -247,8 +247,33 @@ struct TcpGroup::State {
   Status ConnectTo(int32_t rank, int32_t channel, const SocketAddress& at, uint16_t port,
                    int64_t end_us);
   Result<std::vector<SocketAddress>> TellAddresses(int64_t end_us);
+  void Leave();
   std::vector<uint16_t> ports;  // on rank 0: where each listens
 };
+
+// Reads until the others have left too: a connection that is closed with something unread does not
+// deliver what was sent last, and that is whom this rank misses.
+void TcpGroup::State::Leave() {
+  std::vector<pollfd> open;
+  for (const std::vector<Socket>& channel : sockets) {
+    for (const Socket& socket : channel) {
+      if (socket.fd() >= 0) open.push_back({socket.fd(), POLLIN, 0});
+    }
+  }
+  for (const pollfd& each : open) ::shutdown(each.fd, SHUT_WR);
+  const int64_t end_us = MonotonicUs() + kFarewellUs;
+  for (int64_t left_us = kFarewellUs; !open.empty() && left_us > 0;
+       left_us = end_us - MonotonicUs()) {
+    ::poll(open.data(), open.size(), static_cast<int>((left_us + 999) / 1000));
+    std::erase_if(open, [](const pollfd& each) {
+      std::byte unread[4096];
+      ssize_t got = 0;
+      while ((got = ::recv(each.fd, unread, sizeof(unread), 0)) > 0) {
+      }
+      return got == 0 || (errno != EAGAIN && errno != EINTR);
+    });
+  }
+}
 
 Status TcpGroup::State::ConnectTo(int32_t rank, int32_t channel, const SocketAddress& at,
                                   uint16_t port, int64_t end_us) {
@@ -370,7 +395,9 @@ Status TcpGroup::State::Join() {
 }
 
 TcpGroup::TcpGroup(std::unique_ptr<State> state) : state_(std::move(state)) {}
-TcpGroup::~TcpGroup() = default;
+TcpGroup::~TcpGroup() {
+  if (state_->ended.missing >= 0) state_->Leave();
+}
 
 Result<std::unique_ptr<TcpGroup>> TcpGroup::Join(const TcpOptions& options) {
   if (options.secret.empty()) {

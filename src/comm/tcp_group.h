@@ -32,6 +32,7 @@ class TcpGroup {
   // Connects all ranks. kUnavailable where some are missing at the end, kInvalid where this one
   // does not know the secret.
   static Result<std::unique_ptr<TcpGroup>> Join(const TcpOptions& options);
+  // After an error it waits until the others have left too, for half a second at most.
   ~TcpGroup();
 
   // Some ranks, ascending, as a group of their own, in which their numbers are their places in

@@ -1,6 +1,7 @@
 // Two sockets that meet, and whom each of them believes.
 #include "comm/tcp_socket.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -9,6 +10,8 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -70,6 +73,65 @@ TEST(TcpSocket, WhoCallsWithoutTheSecretIsNotBelieved) {
   EXPECT_EQ(met.error().code, ErrorCode::kInvalid);
 }
 
+// A connection to somebody who knows the secret, through one who does not: it has read what both
+// say, and changes byte `flip` of the call.
+class Relay {
+ public:
+  static constexpr size_t kCallBytes = sizeof(Caller) + 64;
+
+  explicit Relay(int flip) {
+    std::thread caller(
+        [&] { introduced = Introduce(ours.calling, "xyzzy", {.rank = 3, .channel = 1}, Soon()); });
+    std::thread answer([&] { met = Meet(theirs.answering, "xyzzy", Soon()); });
+    EXPECT_TRUE(ReceiveAll(theirs.calling, nonce, Soon()));
+    EXPECT_TRUE(SendAll(ours.answering, nonce, Soon()));
+    EXPECT_TRUE(ReceiveAll(ours.answering, call, Soon()));
+    if (flip >= 0) call[static_cast<size_t>(flip)] ^= std::byte{1};
+    EXPECT_TRUE(SendAll(theirs.calling, call, Soon()));
+    std::array<std::byte, 32> proof;
+    answer.join();
+    if (met) {
+      EXPECT_TRUE(ReceiveAll(theirs.calling, proof, Soon()));
+      EXPECT_TRUE(SendAll(ours.answering, proof, Soon()));
+    }
+    ours.answering = Socket();
+    caller.join();
+  }
+
+  Pair ours, theirs;
+  std::array<std::byte, 32> nonce = {};
+  std::array<std::byte, kCallBytes> call = {};
+  Status introduced;
+  Result<Caller> met = Caller();
+};
+
+TEST(TcpSocket, WhatACallerSaysCannotBeChangedOnItsWay) {
+  const Relay whole(-1);
+  EXPECT_TRUE(whole.introduced);
+  ASSERT_TRUE(whole.met);
+  EXPECT_EQ(whole.met->rank, 3);
+  // Its rank, channel and port, what it drew and the proof.
+  for (const int flip : {0, 4, 8, 12, 43, 44, 75}) {
+    const Relay changed(flip);
+    EXPECT_FALSE(changed.met) << "byte " << flip;
+    EXPECT_FALSE(changed.introduced);
+  }
+}
+
+TEST(TcpSocket, WhatACallerSaidCannotBeSaidAgain) {
+  const Relay heard(-1);
+  Pair pair;
+  Result<Caller> met = Caller();
+  std::thread answer([&] { met = Meet(pair.answering, "xyzzy", Soon()); });
+  std::array<std::byte, 32> nonce;
+  EXPECT_TRUE(ReceiveAll(pair.calling, nonce, Soon()));
+  EXPECT_NE(nonce, heard.nonce) << "every call has a number of its own";
+  EXPECT_TRUE(SendAll(pair.calling, heard.call, Soon()));
+  answer.join();
+  ASSERT_FALSE(met);
+  EXPECT_EQ(met.error().code, ErrorCode::kInvalid);
+}
+
 // More than the buffers of both sides hold: the sender waits until the other one reads.
 TEST(TcpSocket, ALargeMessageArrivesWholeAtASlowReader) {
   const Pair pair;
@@ -96,6 +158,61 @@ TEST(TcpSocket, AConnectionThatTakesOrBringsNothingIsGivenUp) {
   ASSERT_FALSE(receiving);
   EXPECT_THAT(receiving.error().message, HasSubstr("brings nothing"));
   EXPECT_GE(MonotonicUs() - begin_us, 60'000);
+}
+
+TEST(TcpSocket, AConnectionThatHasEndedIsAnError) {
+  Pair pair;
+  pair.answering = Socket();
+  std::array<std::byte, 4096> bytes = {};
+  const Status receiving = ReceiveAll(pair.calling, bytes, Soon());
+  ASSERT_FALSE(receiving);
+  EXPECT_EQ(receiving.error().message, "a connection has ended");
+  Status sending;
+  for (int i = 0; i < 1000 && sending; ++i) sending = SendAll(pair.calling, bytes, Soon());
+  ASSERT_FALSE(sending);
+  EXPECT_THAT(sending.error().message, HasSubstr("a connection has ended"));
+}
+
+// The other side may start later; in the end the error names the address and the reason.
+TEST(TcpSocket, WhereNobodyListensItIsTriedUntilTheEnd) {
+  const uint16_t port = AddressOf(*Listen("127.0.0.1", 0)).port;
+  const int64_t end_us = MonotonicUs() + 120'000;
+  Result<Socket> socket = Connect("127.0.0.1", port, end_us);
+  ASSERT_FALSE(socket);
+  EXPECT_GE(MonotonicUs(), end_us);
+  EXPECT_EQ(socket.error().code, ErrorCode::kUnavailable);
+  EXPECT_EQ(socket.error().message,
+            fmt::format("cannot connect to 127.0.0.1:{}: Connection refused", port));
+  std::optional<Socket> late;
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(120));
+    late = *Listen("127.0.0.1", port);
+  });
+  EXPECT_TRUE(Connect("127.0.0.1", port, Soon()));
+  other.join();
+  EXPECT_EQ(Connect("127.0.0.1", port, 0).error().message,
+            fmt::format("127.0.0.1:{} does not answer", port));
+}
+
+TEST(TcpSocket, ANameWithoutAddressIsLookedUpUntilTheEnd) {
+  const std::string name(300, 'a');  // longer than a name can be
+  int64_t end_us = MonotonicUs() + 120'000;
+  EXPECT_THAT(Connect(name, 1, end_us).error().message, HasSubstr(name));
+  EXPECT_GE(MonotonicUs(), end_us);
+  end_us = MonotonicUs() + 120'000;
+  EXPECT_THAT(Listen(name, 0, end_us).error().message, HasSubstr(name));
+  EXPECT_GE(MonotonicUs(), end_us);
+}
+
+TEST(TcpSocket, APortThatIsTakenAndACallerThatDoesNotComeAreErrors) {
+  const Pair pair;
+  const uint16_t port = AddressOf(pair.listening).port;
+  EXPECT_THAT(Listen("127.0.0.1", port).error().message,
+              HasSubstr(fmt::format("cannot listen at 127.0.0.1:{}: ", port)));
+  EXPECT_FALSE(ListenEverywhere(port));
+  const int64_t end_us = MonotonicUs() + 50'000;
+  EXPECT_EQ(Accept(pair.listening, end_us).error().message, "nobody connects");
+  EXPECT_GE(MonotonicUs(), end_us);
 }
 
 TEST(TcpSocket, ListensAtEveryAddress) {

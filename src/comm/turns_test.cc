@@ -4,11 +4,17 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "comm/thread_group.h"
+
 namespace braid {
 namespace {
+
+using std::chrono::milliseconds;
 
 TEST(Turns, OneThreadAtATimeHasTheTurn) {
   Turns turns;
@@ -66,6 +72,51 @@ TEST(Turns, AfterAResetNothingIsReached) {
   EXPECT_TRUE(reached);
   turns.Give();
   other.join();
+}
+
+// A thread that waits for the turn gets it when another one awaits a number, or a message.
+TEST(Turns, WhoWaitsForTheTurnGetsItWhileAnotherAwaits) {
+  Turns turns;
+  turns.Take();
+  std::thread other([&] {
+    turns.Take();
+    turns.Reach(1);
+    turns.Give();
+  });
+  std::this_thread::sleep_for(milliseconds(30));  // the other one sleeps by now
+  turns.Await(1);
+  turns.Give();
+  other.join();
+}
+
+TEST(Turns, AGroupGivesTheTurnDuringItsCalls) {
+  ThreadGroup group(2, milliseconds(30'000));
+  Turns turns;
+  const auto giving = GivingTurns(group.rank(0), turns);
+  EXPECT_EQ(giving->rank(), 0);
+  EXPECT_EQ(giving->size(), 2);
+  std::vector<int32_t> all(2), others(2);
+  std::atomic<bool> calls = false, had_turn = false;
+  std::thread waiting([&] {
+    const int32_t mine = 7;
+    turns.Take();
+    calls = true;
+    EXPECT_TRUE(giving->AllGather(std::as_bytes(std::span(&mine, 1)),
+                                  std::as_writable_bytes(std::span(all))));
+    EXPECT_TRUE(had_turn);
+    turns.Give();
+  });
+  // The other rank comes when this one has had the turn meanwhile.
+  while (!calls) std::this_thread::yield();
+  turns.Take();
+  had_turn = true;
+  const int32_t mine = 8;
+  EXPECT_TRUE(group.rank(1).AllGather(std::as_bytes(std::span(&mine, 1)),
+                                      std::as_writable_bytes(std::span(others))));
+  turns.Give();
+  waiting.join();
+  EXPECT_EQ(all, (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(others, all);
 }
 
 }  // namespace
