@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "base/rng.h"
 
@@ -46,6 +47,17 @@ TEST(Balance, StaysWhereItIsWhenAllLayersTogetherGainLittle) {
   EXPECT_EQ(moves.next[1], kInOrder[1]);
 }
 
+TEST(Balance, ALayerForWhichItDoesNotPayStaysWhileAnotherMoves) {
+  // The second layer would save 40 rows, and each rank would receive an expert.
+  const std::vector<int64_t> counts = {5000, 5000, 10, 10, 60, 60, 20, 20};
+  const BalanceDecision decision = Decide(kTwo, kInOrder, {counts}, {});
+  EXPECT_TRUE(decision.moves);
+  EXPECT_NE(decision.next[0], kInOrder[0]);
+  EXPECT_EQ(decision.next[1], kInOrder[1]);
+  EXPECT_EQ(decision.received, 2);
+  EXPECT_DOUBLE_EQ(decision.balance_next, 10180.0 / (2 * (5010 + 120)));
+}
+
 TEST(Balance, WhatALayerThatStaysWouldSaveCountsForNothing) {
   // The second layer would save 4 % of 9,900 rows, so it stays. The first one would save half of
   // 1,000, which is 4.5 % of what both take.
@@ -59,7 +71,10 @@ TEST(Balance, StaysWhereItIsWhenMovingCostsMoreThanItSaves) {
   const std::vector<int64_t> counts = {40, 40, 0, 0, 0, 0, 0, 0};
   EXPECT_FALSE(Decide(kTwo, kInOrder, {counts}, {}).moves);
   EXPECT_TRUE(Decide(kTwo, kInOrder, {counts}, {.rows_per_move = 30}).moves);
-  EXPECT_FALSE(Decide(kTwo, kInOrder, {std::vector<int64_t>(8)}, {}).moves);  // nothing was counted
+  const BalanceDecision nothing = Decide(kTwo, kInOrder, {std::vector<int64_t>(8)}, {});
+  EXPECT_FALSE(nothing.moves) << "nothing was counted";
+  EXPECT_EQ(nothing.balance, 1);
+  EXPECT_EQ(nothing.balance_next, 1);
 }
 
 TEST(Balance, OfSeveralGroupsEachSavesItsPartOnly) {
@@ -97,6 +112,8 @@ TEST(Balance, WhatWasMovedForALoadStaysForTheSameLoad) {
   const std::vector<int64_t> counts = {5000, 3000, 2500, 10, 4000, 4100, 100, 100};
   const BalanceDecision first = Decide(kTwo, kInOrder, {counts}, {});
   EXPECT_TRUE(first.moves);
+  EXPECT_DOUBLE_EQ(first.balance, 18810.0 / (2 * (8000 + 8100)));
+  EXPECT_DOUBLE_EQ(first.balance_next, 18810.0 / (2 * (5500 + 4200)));
   EXPECT_FALSE(Decide(kTwo, first.next, {counts}, {}).moves);
 }
 
@@ -139,6 +156,43 @@ TEST(Balance, ExpectsWhatTheLongestRankTakesInTheMeanOfManySteps) {
     const double expected = LongestRank(kFour, loads, kOne, 16);
     EXPECT_NEAR(expected / (sum / kSteps), 1, 0.03) << rows << " rows";
   }
+}
+
+// Where the expectation has a closed form: rows of a slot vary by their root, and the longer of two
+// equal normal variables is expected to be above both by a deviation over the root of pi.
+TEST(Balance, ExpectsOfOneRankItsMeanAndOfTwoEqualOnesWhatIsKnown) {
+  constexpr BalanceWindow::Part kOne[] = {{}};
+  constexpr ExpertShape kAlone{.experts = 400, .ranks = 1};
+  constexpr ExpertShape kPair{.experts = 400, .ranks = 2, .ranks_per_node = 2};
+  struct Case {
+    double rows, read, mean, variance;  // of a slot
+  };
+  const double none = std::exp(-0.5);  // no row of half a row in the mean
+  for (const Case& c :
+       {Case{1000, 16, 1000, 1000}, Case{17, 16, 17, 17}, Case{3, 0, 3, 3}, Case{0.9, 1, 0.9, 0.9},
+        Case{0.5, 16, 16 * (1 - none), 16 * 16 * none * (1 - none)}}) {
+    const std::vector<double> loads(400, c.rows);
+    EXPECT_NEAR(LongestRank(kAlone, loads, kOne, c.read), 400 * c.mean, 0.01);
+    EXPECT_NEAR(LongestRank(kPair, loads, kOne, c.read),
+                200 * c.mean + std::sqrt(200 * c.variance / std::numbers::pi), 0.01)
+        << c.rows << " rows";
+  }
+  // The other rank has nothing to do.
+  std::vector<double> loads(400);
+  loads[3] = 900;
+  EXPECT_NEAR(LongestRank(kPair, loads, kOne, 16), 900, 0.01);
+  EXPECT_EQ(LongestRank(kPair, std::vector<double>(400), kOne, 16), 0);
+}
+
+TEST(Balance, TheTimesOfAllStepsAddUp) {
+  constexpr ExpertShape kPair{.experts = 4, .ranks = 2, .ranks_per_node = 2};
+  const std::vector<double> loads(4, 25'000);
+  // 3/4 of the rows in one step, the others in 100.
+  constexpr BalanceWindow::Part kParts[] = {{7, 0}, {1, 750}, {100, 250}};
+  const double prompt = 37'500 + std::sqrt(37'500 / std::numbers::pi);
+  const double token = 125 + std::sqrt(125 / std::numbers::pi);
+  EXPECT_NEAR(LongestRank(kPair, loads, kParts, 0), prompt + 100 * token, 0.5);
+  EXPECT_EQ(LongestRank(kPair, loads, std::span(kParts).first(1), 0), 0) << "no rows";
 }
 
 TEST(Balance, LeavesExpertsWhereTheyAreForStepsOfFewTokens) {

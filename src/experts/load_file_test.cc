@@ -35,6 +35,22 @@ TEST(LoadFile, TheFirstLayerAndTheLastExpertMayCount) {
   EXPECT_EQ(*read, loads);
 }
 
+TEST(LoadFile, TheMostThatEachNumberMayBeIsRead) {
+  const std::string most =
+      R"({"braid_expert_loads":1,"experts":65536,"top_k":65536,"layers":[1048576]})";
+  const auto error = ParseExpertLoads(most + "\n{}", "f").error().message;
+  EXPECT_EQ(error, "f, line 2: \"passes\" must be a whole number from 1 to 1099511627776");
+  const std::string model =
+      R"({"braid_expert_loads":1,"experts":1,"top_k":1,"layers":[0],"model":3})";
+  const std::string window =
+      R"({"passes":1099511627776,"tokens":1099511627776,"counts":[[1099511627776]]})";
+  const Result<ExpertLoads> read = ParseExpertLoads(model + "\n\n" + window, "f");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->model, "") << "no text";
+  EXPECT_EQ(read->windows.at(0).counts[0][0], int64_t{1} << 40);
+  EXPECT_FALSE(ReadExpertLoads(testing::TempDir() + "/no_such_loads.jsonl"));
+}
+
 TEST(LoadFile, WindowsAddUp) {
   LoadWindow sum;
   for (const LoadWindow& window : Example().windows) sum += window;
@@ -64,6 +80,24 @@ TEST(LoadFile, ErrorsNameTheLineAndWhatIsWrong) {
   says(error("[0,4,4]", "[0,4,3]"), "layer 4 add up to 7; 4 tokens that choose 2 each give 8");
   says(error("\"passes\":1,", "\"passes\":0,"), "line 3: \"passes\"");
   says(error(",[0,1,1]", ""), "each of the 2 layers");
+  says(error("\"experts\":3", "\"experts\":65537"), "a whole number from 2 to 65536");
+  says(error("\"top_k\":2", "\"top_k\":0"), "\"top_k\" must be a whole number from 1 to 65536");
+  says(error("\"top_k\":2", "\"top_k\":2.5"), "\"top_k\" must be a whole number");
+  says(error("\"top_k\":2,", ""), "\"top_k\" must be a whole number");
+  says(error("[1,4]", "[1,1048577]"), "ascending whole numbers from 0");
+  says(error("[1,4]", "[1,\"4\"]"), "ascending whole numbers from 0");
+  says(error("[1,4]", "7"), "must list the layers");
+  says(error("\"layers\"", "\"l\""), "must list the layers");
+  says(error("\"tokens\":1,", "\"tokens\":-1,"), "line 3: \"tokens\"");
+  says(error("\"passes\":1,", "\"passes\":1099511627777,"), "from 1 to 1099511627776");
+  says(error("[0,4,4]", "7"), "the counts of layer 4 must be 3 numbers");
+  says(error("[0,4,4]", "[0,4,4.5]"), "layer 4 must be whole numbers from 0");
+  says(error("[0,4,4]", "[0,4,1099511627777]"), "layer 4 must be whole numbers from 0");
+  says(error("\"counts\":[[4", "\"c\":[[4"), "\"counts\" must have an array");
+  says(error("\"counts\":[[4,3,1],[0,4,4]]", "\"counts\":3"), "\"counts\" must have an array");
+  says(error("{\"passes\":10", "3\n{\"passes\":10"), "f, line 2: must be an object");
+  says(error("{\"passes\":10", "{\n{\"passes\":10"), "f, line 2");
+  says(error("\n{\"passes\":10", "\n\n\n{\"passes\":0"), "f, line 4: \"passes\"");
   const Result<ExpertLoads> header_only = ParseExpertLoads(HeaderLine(Example()), "f");
   ASSERT_FALSE(header_only);
   says(header_only.error().message, "has no window");
@@ -84,6 +118,10 @@ TEST(LoadFile, ChoicesMustGiveTheCounts) {
   };
   EXPECT_EQ(says("[[0,2,1,1]]"), "f, line 2: the choices of layer 4 do not give its counts");
   EXPECT_EQ(says("[7]"), "f, line 2: the choices of layer 4 do not give its counts");
+  EXPECT_EQ(says("[[0,2,-1,0]]"), "f, line 2: the choices of layer 4 must be experts from 0 to 2");
+  EXPECT_EQ(says("[[0,2,\"1\",0]]"),
+            "f, line 2: the choices of layer 4 must be experts from 0 to 2");
+  EXPECT_EQ(says("3"), "f, line 2: \"choices\" must have an array for each of the 1 layers");
   EXPECT_EQ(says("[[0,2,3,0]]"), "f, line 2: the choices of layer 4 must be experts from 0 to 2");
   EXPECT_EQ(says("[]"), "f, line 2: \"choices\" must have an array for each of the 1 layers");
 }

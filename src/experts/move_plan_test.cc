@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/check.h"
 #include "base/rng.h"
 #include "base/system/thread_time.h"
 
@@ -41,6 +42,25 @@ TEST(MovePlan, HoldersShareReceiversEvenly) {
   EXPECT_EQ(sends, (std::map<int32_t, int32_t>{{0, 3}, {2, 3}}));
 }
 
+// The ranks of a node that has the expert get it there; the others get it from all that have it.
+TEST(MovePlan, HoldersOfANodeShareItsReceiversEvenly) {
+  const ExpertShape shape{.experts = 12, .redundant = 12, .ranks = 12, .ranks_per_node = 6};
+  // On ranks 0 and 1 of the first node, rank 1 twice, and on none of the second.
+  const LayerSlots current{0,  1,  0, 0, 2, 3, 4, 5, 6, 7, 8, 9,
+                           10, 11, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  LayerSlots next = current;
+  for (size_t rank = 2; rank < 11; ++rank) next[2 * rank + 1] = 0;
+  std::map<int32_t, std::vector<int32_t>> near, far;
+  for (const SlotMove& move : MovesOf(shape, current, next)) {
+    if (move.kind == MoveKind::kUnchanged) continue;
+    EXPECT_EQ(move.expert, 0);
+    EXPECT_EQ(move.kind == MoveKind::kSameNode, move.slot < 12);
+    (move.kind == MoveKind::kSameNode ? near : far)[move.source].push_back(move.slot);
+  }
+  EXPECT_EQ(near, (std::map<int32_t, std::vector<int32_t>>{{0, {5, 7}}, {2, {9, 11}}}));
+  EXPECT_EQ(far, (std::map<int32_t, std::vector<int32_t>>{{0, {13, 15, 17}}, {2, {19, 21}}}));
+}
+
 TEST(MovePlan, LayersThatStayTakeNoRound) {
   const ExpertShape shape{.experts = 4, .ranks = 2, .ranks_per_node = 2};
   const LayerSlots a{0, 1, 2, 3}, b{0, 2, 1, 3};
@@ -53,7 +73,71 @@ TEST(MovePlan, LayersThatStayTakeNoRound) {
   // 4 + 4 + 2 bytes of each of the two experts, in both directions at once.
   ASSERT_EQ((*rounds)[0].steps.size(), 3U);
   for (const auto& pieces : (*rounds)[0].steps) EXPECT_EQ(pieces.size(), 2U);
+  EXPECT_EQ((*rounds)[1].steps.size(), 3U) << "a round begins with empty steps";
+  for (const auto& pieces : (*rounds)[1].steps) EXPECT_EQ(pieces.size(), 2U);
+  EXPECT_EQ((*rounds)[1].steps[0][0],
+            (MovePiece{.layer = 2, .slot = 1, .source = 2, .begin = 0, .end = 4}));
+  EXPECT_EQ((*rounds)[1].steps[2][1],
+            (MovePiece{.layer = 2, .slot = 2, .source = 1, .begin = 8, .end = 10}));
   EXPECT_TRUE(RoundsOf(shape, {a, a, a}, {a, a, a}, limits)->empty());
+}
+
+// As many layers change in a round as a rank may overwrite between two steps.
+TEST(MovePlan, LayersThatFitChangeInOneRound) {
+  const ExpertShape shape{.experts = 4, .ranks = 2, .ranks_per_node = 2};
+  const LayerSlots a{0, 1, 2, 3}, b{0, 2, 1, 3};
+  const auto layers = [&](int64_t buffer_bytes, int64_t step_bytes) {
+    const auto rounds = RoundsOf(
+        shape, {a, a, a}, {b, b, b},
+        {.slot_bytes = {10, 12, 10}, .buffer_bytes = buffer_bytes, .step_bytes = step_bytes});
+    CHECK(rounds, "{}", rounds.error().message);
+    std::vector<std::vector<int32_t>> of_rounds;
+    for (const MoveRound& round : *rounds) of_rounds.push_back(round.layers);
+    return of_rounds;
+  };
+  using Layers = std::vector<std::vector<int32_t>>;
+  EXPECT_EQ(layers(100, 32), (Layers{{0, 1, 2}}));
+  EXPECT_EQ(layers(32, 100), (Layers{{0, 1, 2}}));
+  EXPECT_EQ(layers(100, 31), (Layers{{0, 1}, {2}}));
+  EXPECT_EQ(layers(22, 100), (Layers{{0, 1}, {2}}));
+  EXPECT_EQ(layers(21, 100), (Layers{{0}, {1}, {2}}));
+  EXPECT_EQ(layers(100, 5), (Layers{{0}, {1}, {2}}));
+  // Either rank may be the one that is full.
+  for (const LayerSlots& c : {LayerSlots{1, 0, 2, 3}, LayerSlots{0, 1, 3, 2}}) {
+    const auto rounds =
+        RoundsOf(shape, {a, a, a}, {c, c, c},
+                 {.slot_bytes = {10, 10, 10}, .buffer_bytes = 100, .step_bytes = 40});
+    ASSERT_TRUE(rounds);
+    EXPECT_EQ(rounds->size(), 2U);
+  }
+}
+
+TEST(MovePlan, ARankNeitherSendsNorReceivesMoreInAStepThanItMay) {
+  const ExpertShape shape{.experts = 6, .ranks = 3};
+  // Rank 0 receives from both others, and then sends to both.
+  const auto rounds = RoundsOf(shape, {{0, 1, 2, 3, 4, 5}}, {{2, 4, 1, 3, 0, 5}},
+                               {.slot_bytes = {10}, .buffer_bytes = 20, .step_bytes = 10});
+  ASSERT_TRUE(rounds);
+  ASSERT_EQ(rounds->size(), 1U);
+  std::vector<std::vector<int32_t>> slots;
+  for (const auto& step : (*rounds)[0].steps) {
+    slots.emplace_back();
+    for (const MovePiece& piece : step) slots.back().push_back(piece.slot);
+  }
+  EXPECT_EQ(slots, (std::vector<std::vector<int32_t>>{{0, 2}, {1, 4}}));
+}
+
+// What is left of a slot travels in the first step that has room for it.
+TEST(MovePlan, TheLastPieceOfASlotFillsAStepThatHasRoom) {
+  const ExpertShape shape{.experts = 4, .ranks = 2, .ranks_per_node = 2};
+  const auto rounds = RoundsOf(shape, {{0, 1, 2, 3}}, {{2, 3, 1, 0}},
+                               {.slot_bytes = {10}, .buffer_bytes = 20, .step_bytes = 8});
+  ASSERT_TRUE(rounds);
+  ASSERT_EQ(rounds->size(), 1U);
+  // Each rank receives 8 bytes, 2 and 2, and 8.
+  std::vector<size_t> pieces;
+  for (const auto& step : (*rounds)[0].steps) pieces.push_back(step.size());
+  EXPECT_EQ(pieces, (std::vector<size_t>{2, 4, 2}));
 }
 
 std::vector<LayerSlots> Afters(const std::vector<MoveRound>& rounds) {

@@ -53,6 +53,55 @@ TEST(PlacementFile, NamesWhatIsWrong) {
   EXPECT_NE(error(With("[2, 1, 0, 1]", "[2, 1, 0, 3]")).find("layer 4"), std::string::npos);
   EXPECT_NE(error(With("[1, 4]", "[4, 1]")).find("ascending"), std::string::npos);
   EXPECT_NE(error(With("[1, 4]", "[4]")).find("an array for each"), std::string::npos);
+  struct Case {
+    const char *from, *to, *says;
+  };
+  for (const Case& c :
+       {Case{"\"braid_expert_placement\": 1", "\"braid_expert_placement\": 2", "must be 1, the"},
+        Case{"\"experts\": 3", "\"experts\": 65537", "a whole number from 1 to 65536"},
+        Case{"\"experts\": 3", "\"experts\": 3.5", "\"experts\" must be a whole number"},
+        Case{"\"experts\": 3,", "", "\"experts\" must be a whole number"},
+        Case{"\"ranks\": 2", "\"ranks\": 65537", "\"ranks\" must be a whole number"},
+        Case{"\"ranks_per_node\": 1", "\"ranks_per_node\": 3", "from 1 to 2"},
+        Case{"\"redundant\": 1", "\"redundant\": -1", "from 0 to 128"},
+        Case{"\"redundant\": 1", "\"redundant\": 129", "from 0 to 128"},
+        Case{"[1, 4]", "[-1, 4]", "ascending whole numbers from 0"},
+        Case{"[1, 4]", "[4, 4]", "ascending"},
+        Case{"[1, 4]", "[1, 1048577]", "ascending"},
+        Case{"[1, 4]", "[1, \"4\"]", "ascending"},
+        Case{"[1, 4]", "[]", "must list the layers"},
+        Case{"\"layers\"", "\"l\"", "must list the layers"},
+        Case{"\"slots\"", "\"s\"", "an array for each"},
+        Case{"[2, 1, 0, 1]", "[2, 1, 0, -1]", "layer 4: slot 3 holds expert -1"},
+        Case{"[2, 1, 0, 1]", "[2, 1, 0, 4294967296]", "layer 4: slot 3 holds expert -1"},
+        Case{"[2, 1, 0, 1]", "[2, 1, 0, \"1\"]", "layer 4: slot 3 holds expert -1"},
+        Case{"[2, 1, 0, 1]", "[2, 1, 0]", "layer 4: a placement of 3 slots"},
+        Case{"[2, 1, 0, 1]", "7", "layer 4: a placement of 0 slots"}}) {
+    const std::string message = error(With(c.from, c.to));
+    EXPECT_NE(message.find(c.says), std::string::npos) << c.to << ": " << message;
+    EXPECT_EQ(message.find("file: "), 0u);
+  }
+  EXPECT_EQ(error("[]"), "file: must be a JSON object");
+  EXPECT_NE(error("{"), "");
+  EXPECT_FALSE(ReadExpertPlacement(testing::TempDir() + "/no_such_placement.json"));
+}
+
+TEST(PlacementFile, ReadsWhatItWrites) {
+  const std::string path = testing::TempDir() + "/placement_file_test.json";
+  const ExpertPlacement placement{
+      .model = "m \"1\"",
+      .shape = {.experts = 3, .redundant = 3, .ranks = 6, .ranks_per_node = 2},
+      .layers = {0, 7},
+      .slots = {{0, 1, 2, 0, 1, 2}, {2, 2, 2, 1, 0, 0}}};
+  ASSERT_TRUE(WriteExpertPlacement(path, placement));
+  const Result<ExpertPlacement> read = ReadExpertPlacement(path);
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, placement);
+  EXPECT_FALSE(WriteExpertPlacement(testing::TempDir() + "/none/placement.json", placement));
+  ExpertPlacement nameless = *ParseExpertPlacement(With("\"m\"", "1"), "file");
+  EXPECT_EQ(nameless.model, "") << "no text";
+  nameless = *ParseExpertPlacement(With("[1, 4]", "[1, 1048576]"), "file");
+  EXPECT_EQ(nameless.layers.back(), 1 << 20);
 }
 
 }  // namespace

@@ -33,6 +33,48 @@ TEST(PublishedPlacement, PacksAndReplicatesAsInTheExamples) {
   EXPECT_EQ(copies.expert, (Numbers{0, 1, 2, 3, 0, 2, 0, 1}));
   EXPECT_EQ(copies.replica, (Numbers{0, 0, 0, 0, 1, 1, 2, 1}));
   EXPECT_EQ(copies.count, (Numbers{3, 2, 2, 1}));
+  // No more copies of each than that.
+  EXPECT_EQ(Replicate(Loads{10, 4, 6, 3}, 8, 2).count, (Numbers{2, 2, 2, 2}));
+  EXPECT_EQ(Replicate(Loads{10, 4, 6, 3}, 7, 2).expert, (Numbers{0, 1, 2, 3, 0, 2, 1}));
+}
+
+TEST(PublishedPlacement, IsGlobalWhereGroupsAreNoneOrDoNotDivide) {
+  const LayerSlots global = PlaceGlobal(kPublished, kRow0);
+  for (const int32_t groups : {0, -4, 3, 5, 8}) {
+    EXPECT_EQ(PlacePublished(kPublished, groups, kRow0), global) << groups << " groups";
+  }
+  for (const int32_t groups : {2, 6, 12}) {
+    EXPECT_EQ(PlacePublished(kPublished, groups, kRow0),
+              PlaceHierarchical(kPublished, groups, kRow0));
+  }
+}
+
+// Between placements that differ in the numbers of ranks and the order of slots nothing moves.
+TEST(Align, KeepsWhatStaysWhereItIs) {
+  constexpr ExpertShape kFour{.experts = 6, .redundant = 2, .ranks = 4, .ranks_per_node = 2};
+  const LayerSlots current{0, 1, 2, 3, 4, 5, 0, 4};
+  // Ranks 0 and 1 have changed places, and 2 and 3.
+  const LayerSlots beside{3, 2, 1, 0, 4, 0, 5, 4};
+  EXPECT_EQ(Align(kFour, current, beside, true), current);
+  EXPECT_EQ(Align(kFour, current, beside, false), current);
+  EXPECT_EQ(Received(kFour, current, beside), 6);
+  // Nodes have changed places.
+  const LayerSlots far{5, 4, 4, 0, 1, 0, 2, 3};
+  EXPECT_EQ(Align(kFour, current, far, false), current);
+  EXPECT_EQ(Align(kFour, current, far, true), (LayerSlots{0, 4, 5, 4, 2, 3, 0, 1}));
+  // A rank that has an expert twice keeps one of them; the other comes in the first free place.
+  constexpr ExpertShape kTwo{.experts = 3, .redundant = 3, .ranks = 2, .ranks_per_node = 2};
+  EXPECT_EQ(Align(kTwo, LayerSlots{0, 1, 2, 0, 1, 2}, LayerSlots{2, 1, 1, 0, 2, 0}, false),
+            (LayerSlots{1, 1, 2, 0, 0, 2}));
+}
+
+TEST(Received, CountsAnExpertOnceForEachRankThatLacksIt) {
+  constexpr ExpertShape kTwo{.experts = 3, .redundant = 3, .ranks = 2, .ranks_per_node = 2};
+  const LayerSlots current{0, 1, 1, 2, 2, 0};
+  EXPECT_EQ(Received(kTwo, current, current), 0);
+  EXPECT_EQ(Received(kTwo, current, LayerSlots{1, 0, 0, 0, 0, 2}), 0);
+  EXPECT_EQ(Received(kTwo, current, LayerSlots{2, 2, 0, 2, 2, 2}), 1);
+  EXPECT_EQ(Received(kTwo, current, LayerSlots{2, 1, 0, 1, 2, 1}), 2);
 }
 
 TEST(PublishedPlacement, HierarchicalGivesTheExamplesSlots) {
@@ -142,14 +184,59 @@ TEST(ChosenLoads, AddUpToTheWholeAndAreExactWithoutReplicas) {
   for (size_t r = 0; r < exact.size(); ++r) EXPECT_NEAR(sent[r], exact[r], 1e-9) << r;
 }
 
+// Two of three ranks hold expert 0, the third sends its part to one of them.
+TEST(ChosenLoads, AreTheLoadsOfTheSlotsThatRanksChoose) {
+  constexpr ExpertShape kThree{.experts = 5, .redundant = 1, .ranks = 3, .ranks_per_node = 3};
+  const LayerSlots slots{0, 1, 0, 2, 3, 4};
+  const Loads loads{600, 150, 60, 30, 9};
+  const std::vector<int32_t> choices = ReplicaChoices(kThree, slots, 7);
+  const bool first = choices[2 * 5] == 0;
+  EXPECT_EQ(SlotLoads(kThree, choices, loads),
+            (Loads{first ? 400.0 : 200.0, 150, first ? 200.0 : 400.0, 60, 30, 9}));
+  EXPECT_EQ(ChosenLoads(kThree, choices, loads),
+            (Loads{first ? 550.0 : 350.0, first ? 260.0 : 460.0, 39}));
+  EXPECT_EQ(RankLoads(kThree, slots, loads), (Loads{450, 360, 39}));
+  EXPECT_DOUBLE_EQ(Balancedness(Loads{450, 360, 39}), 849.0 / (3 * 450));
+  EXPECT_EQ(Balancedness(Loads(3)), 1) << "no load";
+}
+
+// The remainder falls on other replicas for each expert, or one rank would get all of it.
+TEST(ReplicaChoices, RemaindersAreSpread) {
+  // Three ranks hold ten experts each; the fourth has others and sends to one of them.
+  constexpr ExpertShape kFour{.experts = 20, .redundant = 20, .ranks = 4, .ranks_per_node = 1};
+  constexpr ExpertShape kNode{.experts = 20, .redundant = 20, .ranks = 4, .ranks_per_node = 4};
+  LayerSlots slots;
+  for (int32_t s = 0; s < 40; ++s) slots.push_back(s < 30 ? s % 10 : s - 20);
+  for (const ExpertShape& shape : {kFour, kNode}) {
+    const std::vector<int32_t> choices = ReplicaChoices(shape, slots, kReplicaSeed);
+    Numbers sent(4);
+    for (int32_t e = 0; e < 10; ++e) ++sent[static_cast<size_t>(choices[3 * 20 + e] / 10)];
+    EXPECT_EQ(sent[3], 0);
+    EXPECT_LT(std::ranges::max(sent), 10);
+    EXPECT_EQ(ReplicaChoices(shape, slots, kReplicaSeed), choices) << "all ranks choose alike";
+    EXPECT_NE(ReplicaChoices(shape, slots, kReplicaSeed + 1), choices);
+  }
+}
+
 TEST(ExpertShape, SaysWhatWouldDivide) {
   EXPECT_TRUE(CheckShape({.experts = 256, .redundant = 32, .ranks = 72, .ranks_per_node = 8}));
   EXPECT_TRUE(CheckShape({.experts = 256, .redundant = 32, .ranks = 12, .ranks_per_node = 4}));
   EXPECT_TRUE(CheckShape({.experts = 256, .redundant = 96, .ranks = 176, .ranks_per_node = 8}));
+  EXPECT_TRUE(CheckShape({}));
+  EXPECT_TRUE(CheckShape({.experts = 128, .redundant = 128, .ranks = 256, .ranks_per_node = 8}));
   const auto message = [](const ExpertShape& shape) {
     const Status status = CheckShape(shape);
     return status ? std::string() : status.error().message;
   };
+  for (const ExpertShape& none :
+       {ExpertShape{.experts = 0}, ExpertShape{.ranks = 0}, ExpertShape{.ranks_per_node = 0}}) {
+    EXPECT_NE(message(none).find("each must be at least 1"), std::string::npos) << message(none);
+  }
+  EXPECT_NE(message({.experts = 4, .redundant = -1, .ranks = 3}).find("0 to 128"),
+            std::string::npos);
+  EXPECT_NE(message({.experts = 128, .ranks = 256}).find("128 redundant ones would"),
+            std::string::npos);
+  EXPECT_NE(message({.experts = 127, .ranks = 256}).find("take fewer ranks"), std::string::npos);
   EXPECT_NE(message({.experts = 256, .ranks = 72}).find("32 redundant ones would"),
             std::string::npos);
   EXPECT_NE(message({.experts = 256, .redundant = 129, .ranks = 5}).find("0 to 128"),
@@ -163,6 +250,9 @@ TEST(ExpertShape, SaysWhatWouldDivide) {
             std::string::npos);
   EXPECT_FALSE(CheckSlots({.experts = 3}, Numbers{0, 1}));
   EXPECT_FALSE(CheckSlots({.experts = 3}, Numbers{0, 1, 3}));
+  EXPECT_FALSE(CheckSlots({.experts = 3, .redundant = 1}, Numbers{0, 1, 2, -1}));
+  EXPECT_TRUE(CheckSlots({.experts = 3, .redundant = 1}, Numbers{2, 1, 0, 1}));
+  EXPECT_EQ(InOrder({.experts = 3, .redundant = 4}), (Numbers{0, 1, 2, 0, 1, 2, 0}));
 }
 
 // ---------------------------------------------------------------- random loads
@@ -211,7 +301,8 @@ void CheckChoices(const ExpertShape& shape, const LayerSlots& slots, uint64_t se
   const std::vector<int32_t> choices = ReplicaChoices(shape, slots, seed);
   const Replicas replicas(shape, slots);
   for (int32_t e = 0; e < shape.experts; ++e) {
-    std::vector<int32_t> chosen(slots.size());  // by ranks of nodes without a replica
+    std::vector<int32_t> chosen(slots.size());       // by ranks of nodes without a replica
+    std::vector<int32_t> chosen_near(slots.size());  // by ranks without, of nodes that have one
     for (int32_t r = 0; r < shape.ranks; ++r) {
       const int32_t slot = choices[static_cast<size_t>(r * shape.experts + e)];
       ASSERT_EQ(slots[static_cast<size_t>(slot)], e);
@@ -226,10 +317,43 @@ void CheckChoices(const ExpertShape& shape, const LayerSlots& slots, uint64_t se
         ASSERT_EQ(shape.NodeOf(shape.RankOf(slot)), shape.NodeOf(r));
       }
       if (!node) ++chosen[static_cast<size_t>(slot)];
+      if (node && !own) ++chosen_near[static_cast<size_t>(slot)];
+    }
+    for (const int32_t a : replicas.Of(e)) {
+      for (const int32_t b : replicas.Of(e)) {
+        if (shape.NodeOf(shape.RankOf(a)) != shape.NodeOf(shape.RankOf(b))) continue;
+        ASSERT_LE(chosen_near[static_cast<size_t>(a)] - chosen_near[static_cast<size_t>(b)], 1);
+      }
     }
     const auto count = [&](int32_t slot) { return chosen[static_cast<size_t>(slot)]; };
     const auto [least, most] = std::ranges::minmax(replicas.Of(e), {}, count);
     ASSERT_LE(count(most) - count(least), 1);
+  }
+}
+
+// How well it does, which every step of the search serves: the balance that it reaches and the
+// experts that move, in the mean of changes of loads that a service has.
+TEST(PlaceIncremental, ReachesAsMuchByAsFewMovesAsItDid) {
+  struct Case {
+    double wanted, balance;  // what it has to reach at least
+    int64_t received;        // and at most
+  };
+  for (const Case& c : {Case{2, 0.9241, 2935}, Case{0.9, 0.9144, 2225}, Case{0.7, 0.8569, 997}}) {
+    Rng rng(11);
+    double balance = 0;
+    int64_t received = 0;
+    constexpr int kChanges = 1000;
+    for (int i = 0; i < kChanges; ++i) {
+      const ExpertShape shape = DrawShape(rng);
+      const LayerSlots first =
+          PlaceIncremental(shape, InOrder(shape), DrawLoads(rng, shape.experts), 2);
+      const Loads later = DrawLoads(rng, shape.experts);
+      const LayerSlots next = PlaceIncremental(shape, first, later, c.wanted);
+      balance += Balancedness(RankLoads(shape, next, later)) / kChanges;
+      received += Received(shape, first, next);
+    }
+    EXPECT_GE(balance, c.balance) << "wanted " << c.wanted;
+    EXPECT_LE(received, c.received) << "wanted " << c.wanted;
   }
 }
 

@@ -170,6 +170,37 @@ TEST(Rebalance, ABufferThatHoldsOneLayerMakesARoundOfEach) {
   for (const Status& status : small.Begin({kAfter, kAfter})) EXPECT_FALSE(status);
 }
 
+// Nothing travels, and yet a rank is not ready before it has made its copies.
+TEST(Rebalance, ARankIsReadyWhenItHasDoneItsPart) {
+  Group group;
+  Rebalance& rank = group.ranks[0];
+  ASSERT_TRUE(rank.Begin({kBefore, LayerSlots{1, 0, 2, 3}}));
+  EXPECT_EQ(rank.vote(), MoveVote::kBusy);
+  const MoveStep work = rank.NextStep();
+  EXPECT_TRUE(work.sends.empty());
+  ASSERT_EQ(work.stage.size(), 2u);
+  EXPECT_EQ(work.stage[0].layer, 1);
+  EXPECT_EQ(work.stage[0].from, 1);
+  EXPECT_EQ(work.stage[0].to, 0);
+  EXPECT_EQ(rank.vote(), MoveVote::kBusy);
+  rank.EndStep();
+  EXPECT_EQ(rank.vote(), MoveVote::kReady);
+  EXPECT_TRUE(rank.NextStep().stage.empty()) << "copies are made once";
+  // The other rank has nothing to copy.
+  ASSERT_TRUE(group.ranks[1].Begin({kBefore, LayerSlots{1, 0, 2, 3}}));
+  EXPECT_TRUE(group.ranks[1].NextStep().stage.empty());
+}
+
+TEST(Rebalance, EachRoundMayTakeAllOfItsSteps) {
+  Group group({.slot_bytes = {kSlotBytes, kSlotBytes}, .buffer_bytes = 1000, .step_bytes = 8}, 3);
+  group.Begin({kAfter, kAfter});
+  EXPECT_EQ(group.ranks[0].attempt(), 1);
+  EXPECT_THAT(group.Run(), ElementsAre(MoveChange::kSwap, MoveChange::kSwap));
+  EXPECT_EQ(group.ranks[0].attempt(), 2);
+  group.ExpectPlacement({kAfter, kAfter});
+  EXPECT_TRUE(group.ranks[0].NextStep().sends.empty()) << "nothing moves";
+}
+
 TEST(Rebalance, APlacementThatLacksAnExpertIsRefused) {
   Group group;
   for (const Status& status : group.Begin({LayerSlots{0, 1, 2, 2}, kBefore})) EXPECT_FALSE(status);
@@ -259,6 +290,22 @@ TEST(Rebalance, APieceCountsOnceAndOnlyInItsAttempt) {
   group.Step();
   ASSERT_FALSE(seen.empty());
   EXPECT_FALSE(group.Arrive(seen[0].first, seen[0].second)) << "it came before";
+  // What is another piece in one respect is none that a rank waits for.
+  const PieceHeader came = seen[0].first;
+  constexpr MovePiece kOthers[] = {{.layer = 1, .begin = 8, .end = 16},
+                                   {.slot = 1, .begin = 8, .end = 16},
+                                   {.begin = 9, .end = 16},
+                                   {.begin = 8, .end = 15}};
+  for (const MovePiece& other : kOthers) {
+    PieceHeader header = came;
+    header.layer += other.layer;
+    header.slot ^= other.slot;
+    header.begin = other.begin;
+    header.end = other.end;
+    header.checksum = ChecksumOf(header, seen[0].second);
+    EXPECT_FALSE(group.Arrive(header, seen[0].second));
+  }
+  for (const Rebalance& rank : group.ranks) EXPECT_THAT(rank.failure(), IsEmpty());
   group.ranks[1].Fail("no memory");
   group.Run();
   const auto late = seen[0];

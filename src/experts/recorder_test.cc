@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <filesystem>
 
 namespace braid {
 namespace {
@@ -132,10 +133,33 @@ TEST(ExpertRecorder, OneOfSeveralRanksCountsForAllOfThem) {
   EXPECT_EQ(read->windows[0].counts[0], (std::vector<int64_t>{20, 20, 20, 20}));
 }
 
+int64_t OpenFiles() {
+  int64_t files = 0;
+  for (const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) {
+    files += file.path().empty() ? 0 : 1;
+  }
+  return files;
+}
+
+TEST(ExpertRecorder, AFileIsClosedOnce) {
+  const int64_t before = OpenFiles();
+  {
+    ExpertRecorder closed(Header()), left(Header());
+    ASSERT_TRUE(closed.Open(testing::TempDir() + "/closed.jsonl"));
+    ASSERT_TRUE(left.Open(testing::TempDir() + "/left.jsonl"));
+    EXPECT_EQ(OpenFiles(), before + 2);
+    ASSERT_TRUE(closed.Close());
+    EXPECT_TRUE(closed.Close());
+    EXPECT_EQ(OpenFiles(), before + 1);
+  }
+  EXPECT_EQ(OpenFiles(), before);
+}
+
 TEST(ExpertRecorder, AFileThatCannotBeWrittenIsAnError) {
   ExpertRecorder recorder(Header());
   const Status opened = recorder.Open(testing::TempDir() + "/none/loads.jsonl");
   ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, ErrorCode::kInternal);
   EXPECT_NE(opened.error().message.find("none/loads.jsonl cannot be written"), std::string::npos);
   CountPass(recorder);  // recording goes on without the file
   EXPECT_FALSE(recorder.Close());
@@ -150,9 +174,11 @@ TEST(ExpertRecorder, AFullDiskEndsTheFileNotTheRun) {
   full.rlim_cur = 90;
   std::signal(SIGXFSZ, SIG_IGN);
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  const int64_t files = OpenFiles();
   for (int pass = 0; pass < 300; ++pass) CountPass(recorder);
   const Status closed = recorder.Close();
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(OpenFiles(), files - 1);
   ASSERT_FALSE(closed);
   EXPECT_NE(closed.error().message.find("full.jsonl cannot be written"), std::string::npos);
   EXPECT_GT(recorder.balances()[1], 0);
