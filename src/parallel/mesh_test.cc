@@ -1,6 +1,7 @@
 // What a mesh may divide and how ranks are numbered.
 #include "parallel/mesh.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -101,6 +102,39 @@ TEST(Mesh, ARefusalNamesNumbersAndTheNearestMesh) {
   EXPECT_THAT(Refusal(spec, {.tp = 5000}), HasSubstr("each must be from 1 to 4096"));
 }
 
+TEST(Mesh, RedundantExpertsDivideWithTheOthers) {
+  const ModelSpec spec = SmallModel();
+  EXPECT_EQ(Refusal(spec, {.dp = 5, .ep = 5, .redundant = 1}), "");
+  EXPECT_EQ(Refusal(spec, {.dp = 8, .ep = 8, .redundant = 128}), "");
+  EXPECT_EQ(Refusal(spec, {.dp = 5, .ep = 5, .redundant = 2}),
+            "dp 5 x tp 1 x ep 5: ep 5 does not divide the 24 experts and 2 redundant ones");
+  EXPECT_THAT(Refusal(spec, {.dp = 5, .tp = 5, .ep = 5, .redundant = 1}),
+              HasSubstr("does not divide the 12 attention heads;"));
+  for (const int32_t redundant : {-8, 136}) {
+    EXPECT_EQ(Refusal(spec, {.dp = 8, .ep = 8, .redundant = redundant}),
+              fmt::format("dp 8 x tp 1 x ep 8: {} redundant experts; several ranks (ep) can hold 0 "
+                          "to 128",
+                          redundant));
+  }
+}
+
+TEST(Mesh, TheNearestMeshMayHaveMoreRanks) {
+  const ModelSpec spec = SmallModel();
+  EXPECT_THAT(Refusal(spec, {.tp = 11}), HasSubstr("would do is dp 1 x tp 12 x ep 1"));
+  EXPECT_THAT(Refusal(spec, {.dp = 24, .ep = 22}), HasSubstr("would do is dp 24 x tp 1 x ep 24"));
+  EXPECT_THAT(Refusal(spec, {.tp = 3}), HasSubstr("would do is dp 1 x tp 2 x ep 1"))
+      << "of two the smaller";
+}
+
+TEST(Mesh, OfEachKindThereAreFrom1To4096) {
+  const ModelSpec spec = SmallModel();
+  EXPECT_EQ(Refusal(spec, {.dp = 4096}), "");
+  for (const Mesh& mesh : {Mesh{.dp = 4097}, Mesh{.dp = 0}, Mesh{.tp = 4097}, Mesh{.tp = -1},
+                           Mesh{.ep = 4097}, Mesh{.ep = 0}}) {
+    EXPECT_THAT(Refusal(spec, mesh), HasSubstr("each must be from 1 to 4096")) << MeshText(mesh);
+  }
+}
+
 TEST(Mesh, ExpertsAreNotDividedWhereThereAreNone) {
   ModelSpec spec = SmallModel();
   spec.layers.pop_back();
@@ -117,10 +151,38 @@ TEST(Mesh, NormGroupsAreNotCut) {
 }
 
 TEST(Mesh, EveryRankHasARow) {
+  struct Case {
+    int32_t& (*count)(ModelSpec&);
+    const char* units;
+  };
+  for (const Case& c :
+       {Case{[](ModelSpec& s) -> int32_t& { return std::get<DenseFfn>(s.layers[0].ffn).width; },
+             "channels of the feed-forward"},
+        Case{
+            [](ModelSpec& s) -> int32_t& { return std::get<MoeFfn>(s.layers[1].ffn).shared_width; },
+            "channels of the shared expert"},
+        Case{[](ModelSpec& s) -> int32_t& { return s.hidden; }, "hidden channels"},
+        Case{[](ModelSpec& s) -> int32_t& { return s.vocabulary; }, "tokens of the vocabulary"}}) {
+    ModelSpec spec = SmallModel();
+    c.count(spec) = 4;
+    EXPECT_EQ(Refusal(spec, {.tp = 4}), "");
+    c.count(spec) = 3;
+    EXPECT_THAT(Refusal(spec, {.tp = 4}),
+                HasSubstr(fmt::format("tp 4 is more than the 3 {}", c.units)));
+  }
   ModelSpec spec = SmallModel();
-  std::get<DenseFfn>(spec.layers[0].ffn).width = 3;
-  EXPECT_THAT(Refusal(spec, {.tp = 4}),
-              HasSubstr("tp 4 is more than the 3 channels of the feed-forward"));
+  std::get<MoeFfn>(spec.layers[1].ffn).shared_width = 0;
+  EXPECT_EQ(Refusal(spec, {.tp = 4}), "") << "it has no shared expert";
+}
+
+TEST(Mesh, LatentAttentionAndADraftHeadAreDividedAsWell) {
+  ModelSpec spec = SmallModel();
+  spec.layers[0].mixer = LatentAttention{.heads = 6};
+  EXPECT_THAT(Refusal(spec, {.tp = 4}), HasSubstr("tp 4 does not divide the 6 heads of latent"));
+  EXPECT_EQ(Refusal(spec, {.tp = 2}), "");
+  spec.draft = DraftSpec{.layers = {{.mixer = FullAttention{.heads = 3, .kv_heads = 3},
+                                     .ffn = DenseFfn{.width = 96}}}};
+  EXPECT_THAT(Refusal(spec, {.tp = 2}), HasSubstr("tp 2 does not divide the 3 attention heads"));
 }
 
 }  // namespace

@@ -49,7 +49,12 @@ std::string Wrong(const ModelSpec& spec, const Mesh& mesh, const PageLayout& lay
 TEST(PageLayout, MakesUpTheBlocksOfOneRankOnEveryMesh) {
   int32_t checked = 0;
   for (NamedSpec& named : SpecsToDivide()) {
-    if (HasDraftHead(named.spec)) UseDraftHead(named.spec);
+    if (HasDraftHead(named.spec)) {
+      const Mesh mesh{.tp = CheckMesh(named.spec, {.tp = 2}) ? 2 : 1};
+      EXPECT_EQ(Wrong(named.spec, mesh, PageLayoutOf(named.spec, mesh, DType::kI8)), "")
+          << named.name << " without its draft head";
+      UseDraftHead(named.spec);
+    }
     for (const DType state : {DType::kF32, DType::kI8}) {
       PlanState(named.spec, 3, state);
       for (const Mesh& mesh : MeshesOf(named.spec)) {

@@ -152,6 +152,7 @@ TEST(RankView, EveryHeadReadsTheKeysOfTheWholeModel) {
             const auto& part = std::get<LinearAttention>(own);
             ExpectSameKeys(view, l->value_heads, l->key_heads,
                            std::pair(part.value_heads, part.key_heads));
+            ASSERT_EQ(part.norm_groups, view.tensor().Of(l->norm_groups).count) << named.name;
           }
         }
       }
@@ -226,6 +227,60 @@ TEST(RankView, CachesOfAGroupAddUpToTheModelsAndItsReplicas) {
       }
     }
   }
+}
+
+// A placement says which experts a rank has, in the order of its slots; neighbours are one range.
+TEST(RankView, RowsOfExpertsAreThoseOfTheSlotsOfItsPlacement) {
+  ModelSpec spec;
+  Mesh mesh{.dp = 2, .ep = 2, .redundant = 2};
+  WeightSpec experts;
+  for (const NamedSpec& named : SpecsToDivide()) {
+    for (const WeightSpec& weight : WeightsOf(named.spec)) {
+      if (weight.part != "experts" || weight.units[0].count < 16) continue;
+      if (!CheckMesh(named.spec, mesh)) continue;
+      spec = named.spec;
+      experts = weight;
+    }
+  }
+  ASSERT_EQ(experts.units.size(), 1u);
+  const int64_t count = experts.units[0].count, rows = experts.units[0].rows;
+  const ExpertShape shape = mesh.SlotsOf(count);
+  const int32_t half = shape.slots_per_rank();
+  // In order but that the first expert of the second rank is also the first rank's second.
+  LayerSlots slots = InOrder(shape);
+  slots[0] = 5;
+  slots[1] = slots[static_cast<size_t>(half)];
+  std::vector<LayerSlots> placement(static_cast<size_t>(experts.layer) + 1);
+  placement.back() = slots;
+  const RankView first = *ViewOf(spec, mesh, 0, placement);
+  EXPECT_EQ(first.SlotsOf(experts.layer, count), slots);
+  const std::vector<RowRange> held = first.RowsOf(experts);
+  ASSERT_EQ(held.size(), 3u);
+  EXPECT_EQ(held[0].begin, 5 * rows);
+  EXPECT_EQ(held[0].count, rows);
+  EXPECT_EQ(held[1].begin, half * rows);
+  EXPECT_EQ(held[1].count, rows);
+  EXPECT_EQ(held[2].begin, 2 * rows);
+  EXPECT_EQ(held[2].count, (half - 2) * rows);
+  const std::vector<RowRange> others = ViewOf(spec, mesh, 1, placement)->RowsOf(experts);
+  ASSERT_EQ(others.size(), 2u) << "the redundant ones are the first experts again";
+  EXPECT_EQ(others[0].begin, half * rows);
+  EXPECT_EQ(others[1].begin, 0);
+  EXPECT_EQ(others[1].count, 2 * rows);
+  // Layers of which the placement says nothing, and those of a draft head.
+  EXPECT_EQ(first.SlotsOf(experts.layer + 1, count), InOrder(shape));
+  EXPECT_EQ(first.SlotsOf(-1, count), InOrder(shape));
+  EXPECT_EQ(ViewOf(spec, mesh, 0)->SlotsOf(experts.layer, count), InOrder(shape));
+  placement.back().clear();
+  EXPECT_EQ(ViewOf(spec, mesh, 0, placement)->SlotsOf(experts.layer, count), InOrder(shape));
+}
+
+TEST(RankView, AMeshThatDoesNotDivideTheModelHasNoView) {
+  const ModelSpec spec = SpecsToDivide().front().spec;
+  const Mesh mesh{.tp = 4095};
+  const Result<RankView> view = ViewOf(spec, mesh, 0);
+  ASSERT_FALSE(view);
+  EXPECT_EQ(view.error().message, CheckMesh(spec, mesh).error().message);
 }
 
 TEST(RankView, OneRankHoldsEverything) {
