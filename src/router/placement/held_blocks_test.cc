@@ -121,6 +121,18 @@ TEST_F(Held, ABlockIsThereWhileSomeRankHasIt) {
   EXPECT_EQ(held.size(), 0);
 }
 
+TEST_F(Held, EachKeyOfABlockIsThereWhileSomeRankHasIt) {
+  const auto tokens = Tokens(192);
+  kv::EventBatch batch = Stored({1}, tokens, {}, 192);
+  Apply(batch);
+  batch.dp_rank = 1;
+  Apply(batch);
+  Apply({.dp_rank = 0, .events = {kv::BlocksRemoved{{1}}}});
+  EXPECT_EQ(known.Find(KeysOf(tokens)).blocks, 3);
+  Apply({.dp_rank = 1, .events = {kv::BlocksRemoved{{1}}}});
+  EXPECT_EQ(known.size(), 0);
+}
+
 TEST_F(Held, NoMoreBlocksAreFollowedThanTheMost) {
   held = HeldBlocks(3);
   kv::EventBatch batch = Stored({1, 2}, Tokens(32), {}, 16);
@@ -131,6 +143,79 @@ TEST_F(Held, NoMoreBlocksAreFollowedThanTheMost) {
   held.Clear();
   Apply(Stored({1, 2, 3}, Tokens(3 * 256), {}, 256));
   EXPECT_EQ(held.size(), 1) << "it has four keys";
+  held.Clear();
+  Apply(Stored({1, 2}, Tokens(2 * 192), {}, 192));
+  EXPECT_EQ(held.size(), 1) << "it has three";
+}
+
+// What is removed makes room.
+TEST_F(Held, BlocksThatComeAndGoAreFollowed) {
+  held = HeldBlocks(3);
+  for (int32_t i = 0; i < 10; ++i) {
+    const auto tokens = Tokens(64, 1000 * i);
+    Apply(Stored(KeysOf(tokens), tokens));
+    EXPECT_EQ(held.size(), 1);
+    EXPECT_EQ(Resumable(tokens), 1) << i;
+    Apply({.dp_rank = 0, .events = {kv::BlocksRemoved{KeysOf(tokens)}}});
+    EXPECT_EQ(known.size(), 0);
+  }
+}
+
+TEST_F(Held, NoMoreRanksAreFollowedThanTheMost) {
+  const auto tokens = Tokens(64);
+  kv::EventBatch batch = Stored(KeysOf(tokens), tokens);
+  const auto ranks = static_cast<int32_t>(HeldBlocks::kRanksMax);
+  for (int32_t rank = 0; rank < ranks + 2; ++rank) {
+    batch.dp_rank = 3 * rank;
+    Apply(batch);
+  }
+  EXPECT_EQ(held.size(), ranks);
+  batch.dp_rank = 3 * (ranks - 1);
+  batch.events = {kv::BlocksRemoved{KeysOf(tokens)}};
+  Apply(batch);
+  EXPECT_EQ(held.size(), ranks - 1) << "those that are followed are heard";
+  EXPECT_EQ(Resumable(tokens), 1) << "other ranks have it";
+}
+
+// An engine publishes a block once more when a state at it was stored.
+TEST_F(Held, ABlockIsAnEndAgainWhenWhatFollowedItIsGone) {
+  const auto tokens = Tokens(128);
+  const auto keys = KeysOf(tokens);
+  Apply(Stored(keys, tokens));
+  const kv::EventBatch first = Stored({keys[0]}, Tokens(64));
+  Apply(first);
+  EXPECT_EQ(Resumable(Tokens(64)), 0) << "the second block follows it";
+  Apply({.dp_rank = 0, .events = {kv::BlocksRemoved{{keys[1]}}}});
+  Apply(Stored({keys[1]}, {tokens.begin() + 64, tokens.end()}, keys[0]));
+  EXPECT_EQ(Resumable(Tokens(64)), 0) << "one block follows it again: prompts do not part there";
+  Apply({.dp_rank = 0, .events = {kv::BlocksRemoved{{keys[1]}}}});
+  Apply(first);
+  EXPECT_EQ(Resumable(Tokens(64)), 1);
+}
+
+TEST_F(Held, WhatFollowsABlockWithinABatchIsSeenWhateverTheOrder) {
+  const auto tokens = Tokens(128);
+  const auto keys = KeysOf(tokens);
+  kv::EventBatch batch = Stored({keys[0]}, Tokens(64));
+  batch.events.push_back(
+      kv::BlocksStored{{keys[1]}, keys[0], {tokens.begin() + 64, tokens.end()}, 64, true});
+  batch.events.push_back(kv::BlocksStored{});
+  batch.events.insert(batch.events.begin(), kv::BlocksRemoved{{7}});
+  Apply(batch);
+  EXPECT_EQ(Resumable(Tokens(64)), 0);
+  EXPECT_EQ(Resumable(tokens), 2);
+}
+
+// Their tokens alone do not name them, and their hashes are those of another program.
+TEST_F(Held, PrivateBlocksOfAnotherSizeAreNotNamed) {
+  const auto tokens = Tokens(64);
+  Apply({.dp_rank = 0, .events = {kv::BlocksStored{{1, 2}, {}, tokens, 32, false}}});
+  EXPECT_EQ(held.size(), 2);
+  EXPECT_EQ(known.size(), 0);
+  // Nor is what follows them.
+  Apply(Stored({3}, tokens, 2));
+  EXPECT_EQ(held.size(), 3);
+  EXPECT_EQ(known.size(), 0);
 }
 
 // The network thread clears: a cache of many blocks must not take longer than to tell of them.

@@ -50,6 +50,7 @@ TEST(Placer, FollowsAPrefixAndSaysWhatIsReused) {
 TEST(Placer, NewConversationsSpread) {
   Placer placer = MakePlacer(4);
   std::vector<int> count(4);
+  EXPECT_EQ(placer.Choose(Prompt(0, 10), Idle(4)).engine, 0) << "of equals the first";
   for (uint64_t i = 0; i < 40; ++i) ++count[Place(placer, Prompt(i, 10), Idle(4)).engine];
   for (const int of : count) EXPECT_EQ(of, 10);
 }
@@ -183,6 +184,102 @@ TEST(Placer, AnEngineThatJoinsDoesNotGetEverything) {
   std::vector<int> count(3);
   for (uint64_t i = 200; i < 230; ++i) ++count[Place(placer, Prompt(i, 10), Idle(3)).engine];
   for (const int of : count) EXPECT_NEAR(of, 10, 2);
+}
+
+TEST(Placer, WhatAnEngineWasGivenIsForgottenAsOthersGetWork) {
+  Placer placer = MakePlacer(2, Policy::kLeastLoad);
+  PromptKeys prompt{.tokens = 50'000, .generates = true};
+  placer.Sent(prompt, {.engine = 0, .computed_tokens = 50'000});
+  prompt.tokens = 640;
+  int others = 0;
+  while (others < 200 && Place(placer, prompt, Idle(2)).engine == 1) ++others;
+  // 704 for each; if nothing were forgotten, 71 would be as much.
+  EXPECT_NEAR(others, 60, 1);
+}
+
+TEST(Placer, ARequestThatGeneratesNothingLeavesNoTrace) {
+  Placer placer = MakePlacer(2);
+  PromptKeys prompt = Prompt(1, 10, 77);
+  prompt.generates = false;
+  EXPECT_EQ(Place(placer, prompt, Idle(2)).engine, 0);
+  EXPECT_EQ(placer.prefix_blocks(0), 0);
+  const Placer::Choice next = placer.Choose(Prompt(2, 10, 77), Idle(2));
+  EXPECT_EQ(next.engine, 0) << "it was given no work";
+  EXPECT_EQ(next.reason, Reason::kLoad) << "nor a session";
+}
+
+TEST(Placer, NoMoreIsReusedThanThePromptHas) {
+  Placer placer = MakePlacer(1);
+  PromptKeys prompt = Prompt(1, 10);
+  Place(placer, prompt, Idle(1));
+  prompt.tokens = 500;  // an estimate
+  const Placer::Choice choice = placer.Choose(prompt, Idle(1));
+  EXPECT_EQ(choice.reused_tokens, 500);
+  EXPECT_EQ(choice.computed_tokens, 0);
+}
+
+TEST(Placer, AnEngineThatIsGoneIsNotChosenAndTakesNothing) {
+  Placer placer = MakePlacer(2);
+  const PromptKeys prompt = Prompt(1, 10, 77);
+  const Placer::Choice choice = Place(placer, prompt, Idle(2));
+  placer.RemoveEngine(choice.engine);
+  placer.Sent(prompt, choice);  // it was on its way
+  placer.Held(choice.engine, {.dp_rank = 0, .events = {kv::BlocksCleared{}}});
+  const std::vector<EngineLoad> left = {{.engine = 1 - choice.engine}};
+  EXPECT_EQ(placer.Choose(prompt, left).engine, 1 - choice.engine);
+  EXPECT_EQ(placer.Choose(prompt, left).reused_tokens, 0);
+  placer.AddEngine(choice.engine, 1000);
+  EXPECT_EQ(placer.prefix_blocks(choice.engine), 0) << "it comes back empty";
+}
+
+TEST(Placer, WhatAnEngineSaysOfItsCacheCounts) {
+  Placer placer = MakePlacer(2);
+  std::vector<TokenId> tokens(128);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<TokenId>(i);
+  PromptKeys prompt{.generates = true};
+  SetTokens(tokens, {}, &prompt);
+  placer.Held(1, {.dp_rank = 0, .events = {kv::BlocksStored{prompt.blocks, {}, tokens, 64, true}}});
+  EXPECT_EQ(placer.held_blocks(1), 2);
+  EXPECT_EQ(placer.held_blocks(0), 0);
+  const Placer::Choice choice = placer.Choose(prompt, Idle(2));
+  EXPECT_EQ(choice.engine, 1);
+  EXPECT_EQ(choice.reused_tokens, 128);
+  placer.SetCapacity(1, 1);
+  EXPECT_EQ(placer.prefix_blocks(1), 1);
+  placer.Forget(1);
+  EXPECT_EQ(placer.prefix_blocks(1), 0);
+  EXPECT_EQ(placer.held_blocks(1), 0);
+}
+
+TEST(Placer, ThePolicyMayChange) {
+  Placer placer = MakePlacer(2, Policy::kRoundRobin);
+  const PromptKeys prompt = Prompt(1, 10);
+  EXPECT_EQ(placer.Choose(prompt, Idle(2)).reason, Reason::kOrder);
+  placer.SetPolicy(Policy::kLeastLoad);
+  EXPECT_EQ(placer.Choose(prompt, Idle(2)).reason, Reason::kLoad);
+  EXPECT_EQ(NameOf(Policy::kLeastLoad), "least_load");
+  EXPECT_EQ(NameOf(Reason::kStored), "stored");
+}
+
+// The last 2^18 responses are known, whatever happens to others.
+TEST(Placer, TheMostRecentResponsesAreKnown) {
+  constexpr int kMost = 1 << 18;
+  Placer placer = MakePlacer(2);
+  const auto reason = [&](int response) {
+    PromptKeys prompt = Prompt(1, 1);
+    prompt.stored_id = std::to_string(response);
+    return placer.Choose(prompt, Idle(2)).reason;
+  };
+  for (int i = 0; i < kMost; ++i) placer.Stored(std::to_string(i), 1);
+  placer.Stored("5", 0);  // one that it knows takes no place
+  EXPECT_EQ(reason(0), Reason::kStored);
+  placer.Stored("new", 1);
+  EXPECT_NE(reason(0), Reason::kStored);
+  EXPECT_EQ(reason(1), Reason::kStored);
+  placer.Stored("newer", 1);
+  EXPECT_NE(reason(1), Reason::kStored);
+  EXPECT_EQ(reason(2), Reason::kStored);
+  EXPECT_EQ(reason(kMost - 1), Reason::kStored);
 }
 
 TEST(Placer, NoEngineNoChoice) {
