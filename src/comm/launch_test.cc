@@ -139,6 +139,11 @@ TEST(Launch, WhatALauncherDoesNotSayIsAsIfItStartedOneProcessHere) {
   EXPECT_EQ(slurm.rank, 0);
   EXPECT_EQ(slurm.ranks_here, 1);
   EXPECT_EQ(slurm.port, 29511);
+  EXPECT_EQ(Read({{"SLURM_STEP_NUM_TASKS", "9"},
+                  {"SLURM_STEP_NODELIST", "a,b"},
+                  {"SLURM_STEP_TASKS_PER_NODE", "5,4"}})
+                ->ranks_here,
+            5);
   EXPECT_EQ(Read({{"OMPI_COMM_WORLD_SIZE", "2"}})->ranks_here, 1);
   const Launch set = *Read({{"LWS_GROUP_SIZE", "2"}, {"LWS_LEADER_ADDRESS", "a"}});
   EXPECT_EQ(set.rank, 0);

@@ -1,6 +1,7 @@
 // Two sockets that meet, and whom each of them believes.
 #include "comm/tcp_socket.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -232,6 +233,14 @@ TEST(TcpSocket, ShortMessagesDoNotWaitForMore) {
   const Pair pair;
   EXPECT_NE(OptionOf(pair.calling, IPPROTO_TCP, TCP_NODELAY), 0);
   EXPECT_NE(OptionOf(pair.answering, IPPROTO_TCP, TCP_NODELAY), 0);
+}
+
+TEST(TcpSocket, NoSocketBlocksOrIsLeftToOtherPrograms) {
+  const Pair pair;
+  for (const Socket* socket : {&pair.listening, &pair.calling, &pair.answering}) {
+    EXPECT_NE(::fcntl(socket->fd(), F_GETFL) & O_NONBLOCK, 0);
+    EXPECT_NE(::fcntl(socket->fd(), F_GETFD) & FD_CLOEXEC, 0);
+  }
 }
 
 TEST(TcpSocket, APortCanBeListenedAtAgainAtOnce) {
