@@ -28,7 +28,7 @@ class Terminal:
     def say(self, text):
         os.write(self.ours, text.encode() + b"\n")
 
-    def until(self, text, seconds=300):
+    def until(self, text, seconds=120):
         """What it shows up to the text, which must come."""
         end, wanted = time.monotonic() + seconds, text.encode()
         while wanted not in self.unread:

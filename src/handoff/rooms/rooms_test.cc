@@ -111,6 +111,27 @@ TEST(PrefillRooms, AreTakenAsFarAsADecodeEngineRemembers) {
   EXPECT_TRUE(none.submit.empty()) << "a session that has not joined";
 }
 
+TEST(PrefillRooms, SayWhyTheirTimeIsOver) {
+  for (const bool handed : {false, true}) {
+    PrefillRooms rooms({.room_us = 1000, .progress_us = 100});
+    PrefillRooms::Effects effects;
+    const RoomKey key{kSession, RoomId(3)};
+    rooms.Joined(kSession);
+    rooms.On(kSession, Ask{.room = key.room, .open_from = RoomId(0)}, 1, effects);
+    if (handed) rooms.Hand(key, 1, "a token", 500, effects);
+    effects = {};
+    rooms.Tick(handed ? 599 : 1000, effects);
+    EXPECT_TRUE(rooms.Open(key));
+    EXPECT_THAT(effects.send, IsEmpty());
+    rooms.Tick(handed ? 600 : 1001, effects);
+    EXPECT_FALSE(rooms.Open(key));
+    ASSERT_EQ(effects.send.size(), 1u);
+    EXPECT_EQ(std::get<Refusal>(effects.send[0].second).reason,
+              handed ? "the decode engine did not take the pages in time"
+                     : "the prompt was not computed in time");
+  }
+}
+
 // The prompt was computed while nobody wanted it any more, or after its connection had ended.
 TEST(PrefillRooms, GivePagesBackAtOnceThatNobodyWants) {
   for (const bool lost : {false, true}) {
