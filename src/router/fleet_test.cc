@@ -6,21 +6,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <boost/beast/http.hpp>
-#include <chrono>
-#include <map>
-
-#include "base/clock.h"
+#include "router/test_fleet.h"
 
 namespace braid {
 namespace {
 
-namespace http = boost::beast::http;
-using asio::ip::tcp;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -67,6 +57,7 @@ TEST_F(RegistrationTest, HasAsManyEnginesAsItMay) {
   EXPECT_THAT(more.error().message, HasSubstr("the router has 256 engines"));
   EXPECT_TRUE(fleet.Register(Number(7))) << "it renews";
   EXPECT_TRUE(fleet.Register(Number(7, 2))) << "it takes the place of a former one";
+  EXPECT_TRUE(fleet.SetDraining("e7", false)) << "it is there";
   Registration leaves = Number(9);
   leaves.leaves = true;
   EXPECT_TRUE(fleet.Register(leaves));
@@ -123,124 +114,6 @@ TEST_F(RegistrationTest, EnginesThatRegisterAreToldThePrefillEngines) {
   EXPECT_THAT(fleet.Register(Number(2))->prefills, IsEmpty());
 }
 
-// An engine as the fleet sees it: it answers GETs by a table.
-class Engine {
- public:
-  explicit Engine(asio::io_context& io)
-      : io_(io), acceptor_(io, tcp::endpoint(asio::ip::make_address("127.0.0.1"), 0)) {
-    asio::co_spawn(io_, Accept(), asio::detached);
-  }
-  EngineAddress Address(std::string name) const {
-    return {.name = std::move(name), .host = "127.0.0.1", .port = port_, .key = "k", .events = {}};
-  }
-  void Stop() {
-    acceptor_.close();
-    for (const auto& socket : sockets_) socket->close();
-  }
-
-  std::map<std::string, std::pair<int, std::string>, std::less<>> answers = {
-      {"/ready", {200, "{}"}}};
-  std::map<std::string, int> asked;
-  bool silent = false;
-
- private:
-  static constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
-
-  asio::awaitable<void> Accept() {
-    for (;;) {
-      auto [error, socket] = co_await acceptor_.async_accept(kTuple);
-      if (error) co_return;
-      sockets_.push_back(std::make_unique<tcp::socket>(std::move(socket)));
-      asio::co_spawn(io_, Serve(*sockets_.back()), asio::detached);
-    }
-  }
-  asio::awaitable<void> Serve(tcp::socket& socket) {
-    boost::beast::flat_buffer buffer;
-    for (;;) {
-      http::request<http::string_body> request;
-      auto [error, got] = co_await http::async_read(socket, buffer, request, kTuple);
-      if (error || silent) co_return;
-      const std::string path = request.target();
-      ++asked[path];
-      EXPECT_EQ(request[http::field::authorization], "Bearer k");
-      const auto at = answers.find(path);
-      http::response<http::string_body> response(
-          http::int_to_status(at == answers.end() ? 404 : static_cast<unsigned>(at->second.first)),
-          11);
-      if (at != answers.end()) response.body() = at->second.second;
-      response.prepare_payload();
-      auto [failed, sent] = co_await http::async_write(socket, response, kTuple);
-      if (failed) co_return;
-    }
-  }
-
-  asio::io_context& io_;
-  tcp::acceptor acceptor_;
-  const uint16_t port_ = acceptor_.local_endpoint().port();
-  std::vector<std::unique_ptr<tcp::socket>> sockets_;
-};
-
-class FleetTest : public testing::Test {
- protected:
-  ~FleetTest() override {
-    fleet_.Close();
-    one_.Stop();
-    two_.Stop();
-    io_.run_for(std::chrono::milliseconds(50));
-  }
-  RouterConfig Config(const std::vector<EngineAddress>& engines) const {
-    return {.engines = engines,
-            .registration = true,
-            .engine_key = "k",
-            .probe_ms = 5,
-            .lease_ms = lease_ms_,
-            .connect_ms = 20'000};
-  }
-  void Start(const std::vector<EngineAddress>& engines) {
-    fleet_.Start(io_.get_executor());
-    fleet_.Apply(Config(engines));
-  }
-  template <class F>
-  bool Until(F done) {
-    const int64_t end_us = MonotonicUs() + 20'000'000;
-    while (!done() && MonotonicUs() < end_us) io_.run_one_for(std::chrono::milliseconds(10));
-    return done();
-  }
-  json::value Engines(size_t i, std::string_view field) {
-    const json::array list = fleet_.Json();
-    return i < list.size() ? list[i].at(field) : json::value("no such engine");
-  }
-  bool Is(size_t i, std::string_view state) {
-    return Until([&] { return Engines(i, "state") == json::value(state); });
-  }
-  std::string Chosen(std::span<const int32_t> tried = {}) {
-    const Fleet::Chosen chosen = fleet_.Choose(prompt_, tried);
-    return chosen.engine == nullptr ? "" : chosen.engine->address.name;
-  }
-  UpstreamPointer Connect(FleetEngine& engine, bool fresh = false) {
-    UpstreamPointer out;
-    bool done = false;
-    std::string why;
-    asio::co_spawn(
-        io_,
-        [&]() -> asio::awaitable<void> {
-          out = co_await fleet_.Connect(engine, fresh, &why);
-          done = true;
-        },
-        asio::detached);
-    EXPECT_TRUE(Until([&] { return done; }));
-    EXPECT_EQ(why, "");
-    return out;
-  }
-
-  int32_t lease_ms_ = 60'000;
-  asio::io_context io_;
-  RouterMetrics metrics_;
-  Engine one_{io_}, two_{io_};
-  PromptKeys prompt_{.blocks = {1, 2, 3}, .tokens = 192, .generates = true};
-  Fleet fleet_{Config({}), metrics_};
-};
-
 TEST_F(FleetTest, AnEngineGetsRequestsWhileItSaysThatItIsReady) {
   one_.answers["/ready"] = {503, R"({"error":{"message":"it loads weights"}})"};
   Start({one_.Address("a")});
@@ -249,6 +122,9 @@ TEST_F(FleetTest, AnEngineGetsRequestsWhileItSaysThatItIsReady) {
   EXPECT_FALSE(fleet_.AnyReady());
   EXPECT_EQ(Chosen(), "");
   EXPECT_EQ(fleet_.WhyNone(), "a: it loads weights");
+  EXPECT_EQ(Engines(0, "reason"), json::value("it loads weights"));
+  ASSERT_TRUE(Until([&] { return one_.asked["/ready"] > 3; }));
+  EXPECT_EQ(one_.asked["/v1/loads"] + one_.asked["/metrics"], 0) << "it is not asked more";
   one_.answers["/ready"] = {200, ""};
   ASSERT_TRUE(Is(0, "ready"));
   EXPECT_TRUE(fleet_.AnyReady());
@@ -369,6 +245,12 @@ TEST_F(FleetTest, ConnectionsThatFailCloseTheWayToAnEngineAndRefusalsDoNot) {
   EXPECT_EQ(Chosen(), "");
   EXPECT_EQ(fleet_.WhyNone(), "a: its connections fail");
   EXPECT_EQ(Engines(0, "breaker_open"), true);
+  EXPECT_TRUE(fleet_.HasPaused());
+  EXPECT_TRUE(fleet_.SetDraining("a", true));
+  EXPECT_FALSE(fleet_.HasPaused());
+  EXPECT_FALSE(fleet_.AnyReady());
+  EXPECT_TRUE(Has("engine_failures_total{engine=\"a\",kind=\"refused\"} 5"));
+  EXPECT_TRUE(Has("engine_failures_total{engine=\"a\",kind=\"broken\"} 3"));
 }
 
 TEST_F(FleetTest, OnlyTheTrialSaysWhetherAnEngineIsBack) {
@@ -408,6 +290,29 @@ TEST_F(FleetTest, IdleConnectionsAreUsedAgain) {
   one_.Stop();  // and with it the idle connection
   ASSERT_TRUE(Is(0, "lost"));
   EXPECT_EQ(Engines(0, "idle_connections"), 0);
+}
+
+TEST_F(FleetTest, ConnectionsThatAnEngineMayCloseSoonAreNotUsedAgain) {
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  EXPECT_FALSE(fleet_.HasPaused());
+  FleetEngine& engine = *fleet_.Choose(prompt_, {}).engine;
+  const auto keep = [&](int64_t idle_us) {
+    UpstreamPointer upstream = Connect(engine, true);
+    fleet_.Return(engine, std::move(upstream));
+    engine.idle.back()->idle_since_us -= idle_us;
+  };
+  keep(80'000'000);
+  keep(1'000'000);
+  EXPECT_TRUE(Connect(engine)->reused);
+  EXPECT_FALSE(Connect(engine)->reused);
+  keep(80'000'000);
+  keep(80'000'000);
+  EXPECT_FALSE(Connect(engine)->reused);
+  EXPECT_EQ(Engines(0, "idle_connections"), 0);
+  fleet_.Close();
+  fleet_.Return(engine, Connect(engine));
+  EXPECT_EQ(Engines(0, "idle_connections"), 0) << "none is kept from now on";
 }
 
 TEST_F(FleetTest, AnEngineThatDoesNotRenewLeavesWhenItHasFinished) {
@@ -467,6 +372,68 @@ TEST_F(FleetTest, AnotherConfigurationEndsRegistrationsThatItForbids) {
   fleet_.Apply(without);
   EXPECT_FALSE(fleet_.SetDraining("r", false));
   EXPECT_TRUE(fleet_.SetDraining("t", false));
+}
+
+TEST_F(FleetTest, AnotherConfigurationMayHaveAnotherPolicyAndAnotherKey) {
+  Start({one_.Address("a"), two_.Address("b")});
+  ASSERT_TRUE(Is(0, "ready") && Is(1, "ready"));
+  const std::string home = Chosen();
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Chosen(), home) << "its prefix";
+  policy_ = Policy::kRoundRobin;
+  fleet_.Apply(Config({one_.Address("a"), two_.Address("b")}));
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Chosen(), i % 2 == 0 ? "a" : "b");
+  Registration registration = Number(1);
+  registration.address = two_.Address("r");
+  fleet_.Apply(Config({one_.Address("a")}));
+  ASSERT_TRUE(fleet_.Register(registration));
+  ASSERT_TRUE(Until([&] {
+    return fleet_.Json().size() == 2 && Engines(1, "state") == json::value("ready");
+  }));
+  one_.any_key = two_.any_key = true;
+  EngineAddress rekeyed = one_.Address("a");
+  rekeyed.key = "k1";
+  RouterConfig config = Config({rekeyed});
+  config.engine_key = "k2";
+  fleet_.Apply(config);
+  EXPECT_TRUE(Until([&] { return one_.shown_key == "Bearer k1"; }));
+  EXPECT_TRUE(Until([&] { return two_.shown_key == "Bearer k2"; }));
+}
+
+TEST_F(FleetTest, WhereAnEngineSaysWhatItHoldsIsReadAgain) {
+  EngineAddress engine = one_.Address("a");
+  Start({engine});
+  ASSERT_TRUE(Is(0, "ready"));
+  EXPECT_EQ(Chosen(), "a");
+  fleet_.Apply(Config({engine}));
+  EXPECT_EQ(Engines(0, "prefix_blocks"), 3);
+  engine.events.events = "tcp://127.0.0.1:1";
+  fleet_.Apply(Config({engine}));
+  EXPECT_EQ(Engines(0, "prefix_blocks"), 0) << "it says itself what it holds";
+  EXPECT_EQ(Chosen(), "a");
+  fleet_.Apply(Config({engine}));
+  EXPECT_EQ(Engines(0, "prefix_blocks"), 3) << "nothing has changed";
+}
+
+TEST_F(FleetTest, AnEngineIsForgottenAsSoonAsItsLastRequestEnds) {
+  probe_ms_ = 60'000;
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  FleetEngine& engine = *fleet_.Choose(prompt_, {}).engine;
+  auto stay = std::make_unique<Stay>(engine, 0);
+  // Its watch waits once, and again after a removal.
+  const auto waits = [&](asio::steady_timer::time_point after) {
+    return Until([&] { return engine.timer->expiry() > after; });
+  };
+  ASSERT_TRUE(waits({}));
+  const auto first = engine.timer->expiry();
+  EXPECT_TRUE(Has("engine_requests{engine=\"a\"} 1"));
+  fleet_.Apply(Config({}));
+  ASSERT_TRUE(waits(first));
+  ASSERT_EQ(fleet_.Json().size(), 1u);
+  EXPECT_TRUE(Has("engine_ready{engine=\"a\"} 0"));
+  stay.reset();
+  EXPECT_TRUE(Until([&] { return fleet_.Json().empty(); }));
+  EXPECT_FALSE(Has("engine_ready{engine=\"a\"} 0")) << "its metrics are gone";
 }
 
 }  // namespace
