@@ -72,9 +72,13 @@ RouterApi::OwnMatch RouterApi::MatchOwn(const HttpRequest& request) {
     if (!same) continue;
     const std::string_view name =
         path.substr(before.size(), path.size() - before.size() - after.size());
-    const OwnMatch match{&row, name, row.method == request.method};
+    const OwnMatch match{&row, name, row.method == request.method, std::string(row.method)};
     if (match.method) return match;
-    if (other.route == nullptr) other = match;
+    if (other.route == nullptr) {
+      other = match;
+    } else if (other.route->path == row.path) {
+      other.allow.append(", ").append(row.method);
+    }
   }
   return other;
 }
@@ -186,9 +190,9 @@ RouterApi::Content RouterApi::Answer(HttpRequest& request, const OwnMatch& own,
     RETURN_IF_ERROR(gate_.Authorize(request, own.route->access, caller));
     if (own.method) return (this->*own.route->handler)(request, own.name);
     HttpResponse response =
-        ErrorResponse({405, fmt::format("{} accepts {}, not {}", request.path, own.route->method,
+        ErrorResponse({405, fmt::format("{} accepts {}, not {}", request.path, own.allow,
                                         Printable(request.method))});
-    response.allow = own.route->method;
+    response.allow = own.allow;
     return ReplyContent(std::move(response));
   }
   const Access access = match.any() == nullptr ? Access::kKey : match.any()->access;

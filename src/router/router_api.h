@@ -52,6 +52,7 @@ class RouterApi final : public HttpApi {
     const OwnRoute* route = nullptr;  // null: it is none of the router's paths
     std::string_view name;            // what {name} stands for
     bool method = false;              // it has the request's method
+    std::string allow = {};           // the methods of the path: "POST, GET"
   };
   using Content = Result<ReplyContent, ApiError>;
   static OwnMatch MatchOwn(const HttpRequest& request);
