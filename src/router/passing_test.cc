@@ -25,6 +25,7 @@ TEST(PassedFields, WhatABrowserSaysAboutItsPageStaysHere) {
 
 TEST(PassedFields, FindsAValueWhateverTheCaseOfItsName) {
   EXPECT_EQ(FieldValue("A: 1\r\nX-Session-ID:  s 1 \r\n", "x-session-id"), "s 1");
+  EXPECT_EQ(FieldValue("A: 1\r\nB: 2\r\nA: 3\r\n", "a"), "1") << "the first";
   EXPECT_EQ(FieldValue("A: 1\r\n", "b"), "");
   EXPECT_EQ(FieldValue("no field\r\nB: 2\r\n", "b"), "2");
   EXPECT_EQ(FieldValue("no field\r\n", "no field"), "");
@@ -63,6 +64,21 @@ TEST(EventCutter, AnEventThatIsTooLongToHoldIsTorn) {
   EXPECT_FALSE(cutter.torn());
   EXPECT_EQ(cutter.Take(part + part), part + part);
   EXPECT_TRUE(cutter.torn());
+  EXPECT_EQ(cutter.Take("a"), "");
+  EXPECT_EQ(cutter.Take("b"), "");
+  EXPECT_TRUE(cutter.torn()) << "its end is still to come";
+  EXPECT_EQ(cutter.Take("c\n\nd"), "abc\n\n");
+  EXPECT_FALSE(cutter.torn());
+  // What is just not too long is held.
+  EventCutter longest;
+  const std::string most(EventCutter::kHeldBytesMax, 'a');
+  EXPECT_EQ(longest.Take(most), "");
+  EXPECT_EQ(longest.Take("b"), most + "b");
+  EventCutter late;
+  EXPECT_EQ(late.Take("a"), "");
+  EXPECT_EQ(late.Take(most.substr(1)), "");
+  EXPECT_FALSE(late.torn());
+  EXPECT_EQ(late.Rest(), most);
 }
 
 TEST(EventCutter, CommentsAreNoPartOfAnAnswer) {

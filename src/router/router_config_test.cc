@@ -76,6 +76,52 @@ TEST(RouterConfig, AnErrorNamesTheFieldAndWhatWouldBeRight) {
   }
 }
 
+TEST(RouterConfig, NumbersAndTextsMayHaveTheirLeastAndTheirMost) {
+  const auto read = [](std::string_view more) {
+    return ParseRouterConfig(Engines(fmt::format(", {}", more)), "x").ok();
+  };
+  const std::string header(64, 'x'), key(512, 'k');
+  for (const std::string& right :
+       {std::string(R"("probe_ms": 10, "lease_ms": 20)"), std::string(R"("connect_ms": 10)"),
+        std::string(R"("probe_ms": 60000, "lease_ms": 600000)"), std::string(R"("attempts": 1)"),
+        std::string(R"("connect_ms": 60000)"), std::string(R"("attempts": 16)"),
+        fmt::format(R"("session_header": "{}")", header),
+        fmt::format(R"("engine_key": "{}")", key)}) {
+    EXPECT_TRUE(read(right)) << right;
+  }
+  for (const std::string& wrong :
+       {std::string(R"("probe_ms": 9)"), std::string(R"("lease_ms": 19, "probe_ms": 10)"),
+        std::string(R"("probe_ms": 60001, "lease_ms": 600000)"), std::string(R"("attempts": 17)"),
+        std::string(R"("lease_ms": 600001)"), std::string(R"("connect_ms": 9)"),
+        std::string(R"("connect_ms": 60001)"), std::string(R"("probe_ms": 1e3)"),
+        std::string(R"("probe_ms": 11, "lease_ms": 21)"), std::string(R"("policy": 1)"),
+        fmt::format(R"("session_header": "x{}")", header), std::string(R"("session_header": "")"),
+        fmt::format(R"("engine_key": "k{}")", key), std::string(R"("engine_key": "")")}) {
+    EXPECT_FALSE(read(wrong)) << wrong;
+  }
+  const auto engine = [](std::string_view fields) {
+    return ParseRouterConfig(fmt::format(R"({{"engines": [{{"url": "http://a:1", {}}}]}})", fields),
+                             "x")
+        .ok();
+  };
+  EXPECT_TRUE(engine(fmt::format(R"("name": "{}")", std::string(64, 'a'))));
+  EXPECT_FALSE(engine(fmt::format(R"("name": "{}")", std::string(65, 'a'))));
+  EXPECT_TRUE(engine(R"("name": "a-_.Z9")"));
+  EXPECT_FALSE(engine(R"("name": "")"));
+  EXPECT_TRUE(engine(fmt::format(R"("name": "a", "key": "{}")", key)));
+  EXPECT_FALSE(engine(R"("name": "a", "key": "k\u007f")"));
+  EXPECT_FALSE(engine(R"("name": "a", "key": 1)"));
+  EXPECT_FALSE(engine(R"("name": "a", "kv_events_replay": "tcp://a:1")")) << "of no events";
+  std::string engines;
+  const auto list = [&] { return fmt::format(R"({{"engines": [{}]}})", engines); };
+  for (size_t i = 1; i <= kEnginesMax; ++i) {
+    engines += fmt::format(R"({}{{"name": "{}", "url": "http://a:{}"}})", i > 1 ? "," : "", i, i);
+  }
+  EXPECT_TRUE(ParseRouterConfig(list(), "x"));
+  engines += R"(,{"name": "more", "url": "http://a:1000"})";
+  EXPECT_THAT(ErrorOf(list()), HasSubstr("engines: must be a list of at most 256 engines"));
+}
+
 TEST(RouterConfig, NamesAndAddressesAreUnique) {
   EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a", "url": "http://a:1"},
                                       {"name": "a", "url": "http://a:2"}]})"),

@@ -15,8 +15,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
 #include <thread>
+
+#include "base/clock.h"
+#include "base/system/file.h"
 
 namespace braid {
 namespace {
@@ -24,10 +28,12 @@ namespace {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-// Answers each registration with the same lease.
+// Answers each registration in the same way.
 class FixedRouter {
  public:
-  explicit FixedRouter(RegistrationLease lease) : body_(EncodeLease(lease)) {
+  explicit FixedRouter(RegistrationLease lease) : FixedRouter("200 OK", EncodeLease(lease)) {}
+  FixedRouter(std::string status, std::string body)
+      : status_(std::move(status)), body_(std::move(body)) {
     thread_ = std::thread([this] {
       while (true) {
         tcp::socket socket(io_);
@@ -45,12 +51,13 @@ class FixedRouter {
         }
         {
           std::lock_guard lock(mutex_);
+          head_ = request.substr(0, head);
           said_ = request.substr(head);
         }
         asio::write(socket,
-                    asio::buffer(fmt::format("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n"
+                    asio::buffer(fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\n"
                                              "Connection: close\r\n\r\n{}",
-                                             body_.size(), body_)),
+                                             status_, body_.size(), body_)),
                     ignored);
       }
     });
@@ -62,10 +69,14 @@ class FixedRouter {
     socket.connect(acceptor_.local_endpoint(), ignored);
     thread_.join();
   }
-  // The body of the last registration.
+  // The body of the last registration, and its head.
   std::string said() {
     std::lock_guard lock(mutex_);
     return said_;
+  }
+  std::string head() {
+    std::lock_guard lock(mutex_);
+    return head_;
   }
   EngineAddress address() const {
     return {.name = {},
@@ -76,12 +87,12 @@ class FixedRouter {
   }
 
  private:
-  const std::string body_;
+  const std::string status_, body_;
   asio::io_context io_;
   tcp::acceptor acceptor_{io_, tcp::endpoint(asio::ip::address_v4::loopback(), 0)};
   std::atomic<bool> stopping_{false};
   std::mutex mutex_;
-  std::string said_;
+  std::string head_, said_;
   std::thread thread_;
 };
 
@@ -126,6 +137,103 @@ TEST(Announcer, TellsEachRouterWhereItIsAndNamesThePrefillEnginesOfAll) {
   announcer.reset();
   told = ParseRegistration("d", first.said());
   EXPECT_TRUE(told && told->leaves);
+}
+
+// An engine at an address of its own.
+AnnouncerOptions Engine(std::vector<EngineAddress> routers) {
+  AnnouncerOptions options{.routers = std::move(routers)};
+  options.registration.address = {
+      .name = "e", .host = "10.0.0.7", .port = 1, .key = {}, .events = {}};
+  options.registration.generation = 1;
+  options.registration.fingerprint = "x";
+  return options;
+}
+
+template <class F>
+bool Until(F done) {
+  const int64_t end_us = MonotonicUs() + 60'000'000;
+  while (!done() && MonotonicUs() < end_us) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return done();
+}
+
+TEST(Announcer, LeavesThoughItsLeaseLastsLong) {
+  FixedRouter router({.lease_ms = 600'000});
+  auto announcer = Announcer::Start(Engine({router.address()}));
+  ASSERT_TRUE(Until([&] { return !router.said().empty(); }));
+  auto told = ParseRegistration("e", router.said());
+  ASSERT_TRUE(told) << told.error().message;
+  EXPECT_EQ(told->address.host, "10.0.0.7") << "where it listens";
+  EXPECT_FALSE(told->prefills || told->leaves);
+  announcer.reset();
+  told = ParseRegistration("e", router.said());
+  EXPECT_TRUE(told && told->leaves);
+}
+
+TEST(Announcer, TheKeyIsReadAgainEachTime) {
+  FixedRouter router({.lease_ms = 3});
+  const std::string path = testing::TempDir() + "/braid_announcer_key";
+  ASSERT_TRUE(WriteFile(path, "first-key\n"));
+  AnnouncerOptions options = Engine({router.address()});
+  options.key_file = path;
+  const auto announcer = Announcer::Start(std::move(options));
+  const auto has = [&](const std::string& line) {
+    return Until([&] { return router.head().find("\r\n" + line + "\r\n") != std::string::npos; });
+  };
+  EXPECT_TRUE(has("Authorization: Bearer first-key"));
+  EXPECT_TRUE(router.head().starts_with("PUT /engines/e HTTP/1.1\r\n"));
+  EXPECT_TRUE(has("Host: " + router.address().authority()));
+  EXPECT_TRUE(has("Content-Type: application/json"));
+  ASSERT_TRUE(WriteFile(path, " second-key "));
+  EXPECT_TRUE(has("Authorization: Bearer second-key"));
+  std::filesystem::remove(path);
+  EXPECT_TRUE(Until([&] { return router.head().find("Authorization") == std::string::npos; }));
+}
+
+TEST(Announcer, OnlyARouterThatHasTheEngineIsToldThatItLeaves) {
+  FixedRouter refuses("403 -", R"({"error":{"message":"no"}})"), wrong("200 OK", "{}");
+  FixedRouter right({.lease_ms = 3, .prefills = {"a:1"}});
+  AnnouncerOptions options = Engine({refuses.address(), wrong.address(), right.address()});
+  std::atomic<int> named = 0;
+  options.on_prefills = [&](const std::vector<std::string>& prefills) {
+    EXPECT_EQ(prefills, std::vector<std::string>{"a:1"});
+    ++named;
+  };
+  auto announcer = Announcer::Start(std::move(options));
+  ASSERT_TRUE(Until([&] {
+    return !refuses.said().empty() && !wrong.said().empty() && named > 2;
+  })) << "one router delays no other";
+  announcer.reset();
+  for (FixedRouter* router : {&refuses, &wrong, &right}) {
+    const auto told = ParseRegistration("e", router->said());
+    ASSERT_TRUE(told) << told.error().message;
+    EXPECT_EQ(told->leaves, router == &right);
+  }
+}
+
+TEST(Announcer, WhatARouterSaysIsLoggedWhenItChanges) {
+  FixedRouter wrong("200 OK", "{}"), right({.lease_ms = 3});
+  EngineAddress nobody = right.address();
+  nobody.port = 1;
+  AnnouncerOptions options = Engine({nobody, wrong.address(), right.address()});
+  std::atomic<int> renewed = 0;
+  options.on_prefills = [&](const std::vector<std::string>&) { ++renewed; };
+  testing::internal::CaptureStdout();
+  auto announcer = Announcer::Start(std::move(options));
+  EXPECT_TRUE(Until([&] { return !wrong.said().empty() && renewed > 5; }));
+  announcer.reset();
+  const std::string log = testing::internal::GetCapturedStdout();
+  const auto times = [&](const std::string& line) {
+    int count = 0;
+    for (size_t at = log.find(line); at != std::string::npos; at = log.find(line, at + 1)) ++count;
+    return count;
+  };
+  const std::string not_there = ": this engine is not registered there: ";
+  EXPECT_EQ(times(nobody.authority() + not_there + "Connection refused"), 1) << log;
+  EXPECT_EQ(times(not_there + "its answer is none to a registration: lease_ms: must be"), 1) << log;
+  EXPECT_EQ(times(right.address().authority() + ": this engine is registered there as e"), 1)
+      << log;
 }
 
 }  // namespace
