@@ -154,6 +154,7 @@ Result<ClusterReport> Cluster::Run() {
     const Happening next = queue_.top();
     queue_.pop();
     now_ns_ = next.at_ns;
+    Now();  // moments without an event began with what is there before this one
     const auto which = static_cast<size_t>(next.which);
     switch (next.kind) {
       case Happening::kArrival:
