@@ -383,6 +383,17 @@ TEST(TimeHistogram, QuantilesAreWithinTwoPercent) {
   EXPECT_NEAR(times.Quantile(0.99), 0.99, 0.02);
   EXPECT_NEAR(times.mean(), 0.5005, 1e-9);
   EXPECT_EQ(TimeHistogram().Quantile(0.5), 0);
+  EXPECT_EQ(TimeHistogram().mean(), 0);
+  TimeHistogram one;
+  one.Add(0.25);
+  for (const double q : {0.0, 0.5, 1.0}) EXPECT_NEAR(one.Quantile(q), 0.25, 0.005);
+  one.Add(4, 3);
+  EXPECT_EQ(one.count(), 4);
+  EXPECT_NEAR(one.mean(), (0.25 + 3 * 4) / 4, 1e-12);
+  EXPECT_NEAR(one.Quantile(0.25), 0.25, 0.005);
+  EXPECT_NEAR(one.Quantile(0.26), 4, 0.08);
+  one.Add(0);
+  EXPECT_NEAR(one.Quantile(0), 1e-6, 2e-8);
 }
 
 TEST(Workload, DrawsWhatItSays) {
