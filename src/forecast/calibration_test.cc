@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/system/file.h"
 #include "forecast/forecast.h"
 
@@ -36,6 +38,19 @@ TEST(Calibration, BetweenMeasurementsTheLimitsAreMissedByAsMuchAsNearThem) {
     EXPECT_GE(Of(Products(), flops, 1e6), limit * 0.999);
     EXPECT_LE(Of(Products(), flops, 1e6), limit * 2.001);
   }
+}
+
+TEST(Calibration, TheNearerMeasurementDecidesByTheFourthPowerOfItsDistance) {
+  // The limit is 1e9 bytes per second, which the second one reached by half.
+  const Calibration c({{"attention", "", 0, 1e6, 1e-3}, {"attention", "", 0, 1e8, 0.2}}, 1, 1);
+  const auto of = [&](double bytes) { return c.Seconds({"attention", "", 0, bytes, 7, 7}); };
+  EXPECT_NEAR(of(1e7), 1e-2 * std::sqrt(2), 1e-8) << "in the middle";
+  EXPECT_NEAR(of(std::pow(10, 6.5)), std::pow(10, 6.5) / 1e9 * std::pow(2, 1 / 82.0), 1e-8);
+  EXPECT_NEAR(of(1e2), 1e-7 * std::pow(2, 1 / (1 + std::pow(1.5, 4))), 1e-12);
+  EXPECT_TRUE(c.has("attention"));
+  EXPECT_FALSE(c.has("experts"));
+  EXPECT_FALSE(c.empty());
+  EXPECT_TRUE(Calibration().empty());
 }
 
 TEST(Calibration, BeyondMeasurementsTheLimitsScale) {
@@ -84,6 +99,33 @@ TEST(Calibration, LinesOfBenchOpsAreADeviceWithItsTimes) {
   EXPECT_FALSE(with("bool"));
 }
 
+TEST(Calibration, TheFractionsOfAFileAreItsMedians) {
+  const auto line = [](std::vector<std::pair<double, const char*>> rows) {
+    std::string results;
+    for (const auto& [fraction, bound] : rows) {
+      results += fmt::format(R"({}{{"part":"attention","flops":1,"bytes":1,"ns_median":1e9,
+                                    "fraction_of_limit":{},"limited_by":"{}"}})",
+                             results.empty() ? "" : ",", fraction, bound);
+    }
+    std::erase(results, '\n');
+    std::string text = Line();
+    return text.substr(0, text.find("\"results\"")) + R"("results":[)" + results + "]}";
+  };
+  const auto found = ParseCalibration(
+      line({{0.9, "memory"}, {0.25, "memory"}, {1.5, "arithmetic"}}) + "\r\n  \n" +
+          line({{0.1, "memory"}, {0.125, "arithmetic"}, {0, "arithmetic"}, {0.5, "arithmetic"}}),
+      "ops.json");
+  ASSERT_TRUE(found) << found.error().message;
+  // Of 0.1, 0.25 and 0.9, and of 0.125, 0.5 and 1: none is above the limit.
+  EXPECT_DOUBLE_EQ(found->calibration.Seconds({"experts", "", 1, 1, 0, 1}), 4);
+  EXPECT_DOUBLE_EQ(found->calibration.Seconds({"experts", "", 1, 1, 1, 0}), 2);
+  EXPECT_EQ(found->sources.back(), "times of 7 parts of steps, measured on here: ops.json");
+  // Where nothing says how far the limits were reached, they are.
+  const auto silent = ParseCalibration(line({{0, "memory"}}), "ops.json");
+  ASSERT_TRUE(silent);
+  EXPECT_DOUBLE_EQ(silent->calibration.Seconds({"experts", "", 1, 1, 3, 1}), 3);
+}
+
 TEST(Calibration, NamedHardwareTakesTheTimesOfAFile) {
   const std::string path = testing::TempDir() + "/calibration_test.jsonl";
   ASSERT_TRUE(WriteFile(path, R"({"kv_dtype":"f32",)" + Line().substr(1)));
@@ -119,6 +161,20 @@ TEST(Calibration, AnErrorNamesTheLineAndHowToWriteIt) {
   EXPECT_NE(error(Line() + "\n{}").find("ops.json, line 2: hardware is missing; write the lines"),
             std::string::npos);
   EXPECT_NE(error("").find("braid bench ops --json"), std::string::npos);
+  EXPECT_NE(error("[]").find("line 1: hardware is missing"), std::string::npos);
+  std::string without = Line();
+  without.replace(without.find("\"results\""), 9, "\"nothing\"");
+  EXPECT_NE(error(without).find("line 1: results is missing; write the lines"), std::string::npos);
+  for (const char* row : {"7", "{}", R"({"part":"x","flops":-1,"bytes":3,"ns_median":1})",
+                          R"({"part":"x","flops":3,"bytes":-1,"ns_median":1})",
+                          R"({"part":"x","flops":1,"bytes":1})"}) {
+    std::string bad = Line();
+    bad.insert(bad.find("[") + 1, std::string(row) + ",");
+    EXPECT_NE(error(bad).find("results has "), std::string::npos) << row;
+  }
+  std::string nameless = Line();
+  nameless.replace(nameless.find("feed-forward"), 12, "");
+  EXPECT_NE(error(nameless).find("results has no part of a step"), std::string::npos);
   std::string wrong = Line();
   wrong.replace(wrong.find("5e9"), 3, "0.0");
   EXPECT_NE(error(wrong).find("ns_median above 0"), std::string::npos) << error(wrong);

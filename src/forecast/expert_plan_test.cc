@@ -7,6 +7,7 @@
 #include <cmath>
 #include <functional>
 
+#include "base/check.h"
 #include "experts/expert_map.h"
 #include "experts/placement.h"
 #include "forecast/formulas.h"
@@ -238,6 +239,100 @@ TEST(ExpertPlan, DrawnLoadsFollowZipfsLawAndDrift) {
   EXPECT_FALSE(DrawLoads(spec, drawn));
 }
 
+TEST(ExpertPlan, LoadsAreThoseOfAFileOrDrawn) {
+  const ModelSpec spec = Mixture();
+  const auto counts = [&](const std::string& source, uint64_t seed = 1) {
+    const auto loads = LoadsOf(source, spec, seed);
+    CHECK(loads, "{}", loads.error().message);
+    return loads->windows.front().counts.front();
+  };
+  EXPECT_EQ(counts("zipf=0"), std::vector<int64_t>(4, 1024)) << "all alike";
+  EXPECT_EQ(std::ranges::max(counts("zipf=10")), 4092);
+  EXPECT_EQ(counts("zipf=1.2"), counts("zipf=1.2"));
+  EXPECT_NE(LoadsOf("zipf=1.2", spec, 1)->windows.back().counts,
+            LoadsOf("zipf=1.2", spec, 2)->windows.back().counts);
+  EXPECT_EQ(LoadsOf("zipf=1", spec, 1)->windows.size(), 20u);
+  EXPECT_EQ(LoadsOf("zipf=1", spec, 1)->windows.back().passes, 100);
+  for (const char* wrong : {"zipf=", "zipf=-1", "zipf=10.1", "zipf=1x", "zipf=nan"}) {
+    const auto loads = LoadsOf(wrong, spec, 1);
+    ASSERT_FALSE(loads) << wrong;
+    EXPECT_NE(loads.error().message.find("must be a number from 0 to 10"), std::string::npos);
+  }
+  EXPECT_FALSE(LoadsOf("zipf", spec, 1)) << "no file is called so";
+  const std::string path = testing::TempDir() + "/expert_plan_test.jsonl";
+  const ExpertLoads recorded = Recorded({{1, 2, 3, 4}, {5, 6, 7, 8}});
+  ASSERT_TRUE(WriteExpertLoads(path, recorded));
+  EXPECT_EQ(counts(path), (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
+TEST(ExpertPlan, APartOfTheWindowsIsKnownAtLeastOneAndNeverAll) {
+  std::vector<std::vector<int64_t>> windows(7, {4, 4, 0, 0});
+  const auto held_out = [&](double known) {
+    const auto reports = ComparePlacements(Recorded(windows), kTwoRanks, {.known = known}, nullptr);
+    return reports->front().windows_once.size();
+  };
+  EXPECT_EQ(held_out(0), 6u);
+  EXPECT_EQ(held_out(0.3), 5u);
+  EXPECT_EQ(held_out(0.5), 3u);
+  EXPECT_EQ(held_out(1), 1u);
+}
+
+TEST(ExpertPlan, PlacementsAreMadeOfTheLatestWindows) {
+  // As many as were known at first: two.
+  const std::vector<std::vector<int64_t>> windows{
+      {4, 4, 0, 0}, {4, 4, 1, 0}, {9, 0, 8, 1}, {1, 9, 0, 8}, {5, 0, 5, 0}, {0, 3, 3, 9}};
+  const ExpertPlanOptions options{.known = 0.34, .wanted = 1};
+  const auto reports = ComparePlacements(Recorded(windows), kTwoRanks, options, nullptr);
+  ASSERT_TRUE(reports);
+  const PlacementReport& report = Find(*reports, PlacementMethod::kIncremental);
+  const auto sum = [&](size_t first, size_t count) {
+    std::vector<double> loads(4);
+    for (size_t w = first; w < first + count; ++w) {
+      for (size_t e = 0; e < 4; ++e) loads[e] += static_cast<double>(windows[w][e]);
+    }
+    return loads;
+  };
+  const auto balance = [&](const LayerSlots& slots, size_t window) {
+    return Balancedness(RankLoads(kTwoRanks, slots, sum(window, 1)));
+  };
+  LayerSlots slots = PlaceIncremental(kTwoRanks, InOrder(kTwoRanks), sum(0, 2), 1);
+  const LayerSlots once = slots;
+  EXPECT_EQ(report.received, Received(kTwoRanks, InOrder(kTwoRanks), once));
+  double moved = 0;
+  ASSERT_EQ(report.windows_online.size(), 4u);
+  for (size_t w = 2; w < 6; ++w) {
+    EXPECT_DOUBLE_EQ(report.windows_online[w - 2], balance(slots, w)) << w;
+    EXPECT_DOUBLE_EQ(report.windows_once[w - 2], balance(once, w)) << w;
+    if (w == 5) break;
+    const LayerSlots next = PlaceIncremental(kTwoRanks, slots, sum(w - 1, 2), 1);
+    moved += static_cast<double>(Received(kTwoRanks, slots, next));
+    slots = next;
+  }
+  EXPECT_GT(moved, 0);
+  EXPECT_DOUBLE_EQ(report.received_online, moved / 3);
+  // Of all windows: what is written for an engine.
+  const auto placed = PlaceBy(PlacementMethod::kIncremental, Recorded(windows), kTwoRanks, options);
+  ASSERT_TRUE(placed);
+  EXPECT_EQ(placed->front(), PlaceIncremental(kTwoRanks, InOrder(kTwoRanks), sum(0, 6), 1));
+}
+
+TEST(ExpertPlan, WhatNobodyChoosesTakesNoTime) {
+  const ModelSpec spec = Mixture();
+  const auto& moe = std::get<MoeFfn>(spec.layers[0].ffn);
+  const Hardware hardware{.memory_bytes_per_second = 1e9, .bf16_flops = 1e6};
+  const ExpertMachine machine{spec, hardware};
+  const LayerSlots slots = InOrder(kTwoRanks);
+  EXPECT_EQ(FullestSeconds(kTwoRanks, slots, {moe, kEven}, 0, machine), 0);
+  EXPECT_EQ(FullestSeconds(kTwoRanks, slots, {moe, {0, 0, 0, 0}}, 8, machine), 0);
+  // A layer without load is as even as can be.
+  const auto reports = ComparePlacements(Recorded({{1, 1, 1, 1}, {0, 0, 0, 0}}), kTwoRanks, {},
+                                         &machine);
+  ASSERT_TRUE(reports) << reports.error().message;
+  EXPECT_EQ(reports->front().balance_held_out, 1);
+  EXPECT_EQ(reports->front().rank_loads, (std::vector<std::vector<double>>{{1, 1}}));
+  EXPECT_EQ(*reports->front().expert_seconds, 0);
+}
+
 TEST(ExpertPlan, ErrorsSayWhatDoesNotFit) {
   const ExpertLoads loads = Recorded({{1, 1, 1, 1}, {1, 1, 1, 1}});
   const auto message = [&](const ExpertShape& shape, const ExpertMachine* machine) {
@@ -252,6 +347,15 @@ TEST(ExpertPlan, ErrorsSayWhatDoesNotFit) {
   EXPECT_EQ(message(kTwoRanks, &machine), "none");
   spec.layers.push_back(spec.layers[0]);
   EXPECT_NE(message(kTwoRanks, &machine).find("experts in layers 0, 1"), std::string::npos);
+  spec = Mixture();
+  std::get<MoeFfn>(spec.layers[0].ffn).top_k = 2;
+  EXPECT_NE(message(kTwoRanks, &machine).find("layer 0 of the model has 4, 2 a token"),
+            std::string::npos);
+  const auto single = ComparePlacements(Recorded({{1, 1, 1, 1}}), kTwoRanks, {}, nullptr);
+  ASSERT_FALSE(single);
+  EXPECT_NE(single.error().message.find("at least 2 are needed"), std::string::npos);
+  EXPECT_FALSE(PlaceBy(PlacementMethod::kGlobal, loads, {.experts = 5}, {}));
+  EXPECT_FALSE(PlaceBy(PlacementMethod::kGlobal, loads, {.experts = 4, .ranks = 3}, {}));
 }
 
 }  // namespace

@@ -67,6 +67,8 @@ TEST(Forecast, DraftsAreVerifiedMadeAndCountedAsFarAsTheyAreRight) {
   EXPECT_DOUBLE_EQ(twice.decode.parts.back().bytes, 2 * head.bytes);
   EXPECT_DOUBLE_EQ(twice.decode.parts.back().arithmetic_seconds, 2 * head.arithmetic_seconds);
   EXPECT_DOUBLE_EQ(twice.decode.parts.back().memory_seconds, 2 * head.memory_seconds);
+  EXPECT_NEAR(head.memory_seconds, head.bytes / 1e9, 1e-15);
+  EXPECT_NEAR(head.arithmetic_seconds, head.flops / 1e12, 1e-15);
   // Passes have the bytes of the layer, the output head and the projection in bf16.
   double bytes = 0;
   for (const PartForecast& part : plain.decode.parts) bytes += part.bytes;
@@ -264,6 +266,10 @@ TEST(Forecast, OfMemoryIsWhatTheCacheAndTheWeightsTake) {
   const ForecastOptions short_steps{.step_tokens_max = 4};  // of fewer tokens than sequences
   EXPECT_EQ(Of(Dense(), {}, kWorkload, short_steps).memory.workspace,
             4 * (8 * (3 * 64 + 2 * 256) + 8 * 128));
+  ModelSpec many = Dense();  // words: the head's output is of the rows that need it
+  many.vocabulary = 5000;
+  EXPECT_EQ(Of(many, {}, kWorkload).memory.workspace,
+            4 * (8 * 512 * (3 * 64 + 2 * 256) + 8 * 5000));
   ModelSpec recurrent = Dense();
   recurrent.layers.push_back(recurrent.layers[0]);
   recurrent.layers[1].mixer = LinearAttention{

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+
 namespace braid {
 namespace {
 
@@ -13,6 +15,50 @@ TEST(Hardware, EveryKnownOneCanBeReadAndNamesItsSources) {
     ASSERT_TRUE(hardware) << hardware.error().message;
     EXPECT_EQ(hardware->name, name);
     EXPECT_GE(hardware->sources.size(), 3u);
+  }
+}
+
+TEST(Hardware, EveryNumberOfAFileHasItsPlace) {
+  struct Place {
+    const char* key;
+    double Hardware::* number;
+    double given, expected;
+  };
+  // Rates are what the fractions leave of them.
+  const Place places[] = {
+      {"memory_bytes", &Hardware::memory_bytes, 101, 101},
+      {"memory_bytes_per_second", &Hardware::memory_bytes_per_second, 102, 51},
+      {"bf16_flops", &Hardware::bf16_flops, 104, 26},
+      {"fp8_flops", &Hardware::fp8_flops, 108, 27},
+      {"int8_flops", &Hardware::int8_flops, 112, 28},
+      {"int4_flops", &Hardware::int4_flops, 116, 29},
+      {"link_bytes_per_second", &Hardware::link_bytes_per_second, 160, 20},
+      {"link_devices", &Hardware::link_devices, 4096, 4096},
+      {"network_bytes_per_second", &Hardware::network_bytes_per_second, 168, 21},
+      {"exchange_seconds", &Hardware::exchange_seconds, 103, 103},
+      {"mean_hops", &Hardware::mean_hops, 105, 105},
+      {"host_seconds", &Hardware::host_seconds, 106, 106},
+      {"host_sequence_seconds", &Hardware::host_sequence_seconds, 107, 107},
+      {"arithmetic_fraction", &Hardware::arithmetic_fraction, 0.25, 0.25},
+      {"memory_fraction", &Hardware::memory_fraction, 0.5, 0.5},
+      {"link_fraction", &Hardware::link_fraction, 0.125, 0.125},
+      {"dollars_per_hour", &Hardware::dollars_per_hour, 109, 109},
+      {"watts", &Hardware::watts, 110, 110}};
+  std::string numbers;
+  for (const Place& place : places) {
+    numbers += fmt::format(R"({}"{}": {{"value": {}, "source": "of {}"}})",
+                           numbers.empty() ? "" : ", ", place.key, place.given, place.key);
+  }
+  const auto hardware = ParseHardware(
+      fmt::format(R"({{"name": "x", "description": "an x", "numbers": {{{}}}}})", numbers), "x");
+  ASSERT_TRUE(hardware) << hardware.error().message;
+  EXPECT_EQ(hardware->name, "x");
+  EXPECT_EQ(hardware->description, "an x");
+  ASSERT_EQ(hardware->sources.size(), std::size(places));
+  for (size_t i = 0; i < std::size(places); ++i) {
+    EXPECT_EQ((*hardware).*places[i].number, places[i].expected) << places[i].key;
+    EXPECT_EQ(hardware->sources[i],
+              fmt::format("{0} {1:g}: of {0}", places[i].key, places[i].given));
   }
 }
 
@@ -66,6 +112,16 @@ TEST(Hardware, NumbersAreInTheRangeOfTheirKey) {
   EXPECT_NE(error(of("memory_bytes", "1e19")).find("must be from 1 to 1e18"), std::string::npos);
   EXPECT_EQ(error(of("memory_bytes", "1e18")), "none");
   EXPECT_NE(error(of("watts", "1e300")).find("above 0 and at most 1e21"), std::string::npos);
+  EXPECT_NE(error(of("watts", "0")).find("above 0 and at most 1e21"), std::string::npos);
+  EXPECT_EQ(error(of("watts", "1e21")), "none");
+  EXPECT_NE(error(of("memory_bytes", "0.5")).find("must be from 1 to 1e18"), std::string::npos);
+  EXPECT_EQ(error(of("memory_bytes", "1")), "none");
+  EXPECT_EQ(error(of("link_fraction", "1")), "none");
+  EXPECT_NE(error(of("link_fraction", "0")).find("above 0 and at most 1"), std::string::npos);
+  EXPECT_NE(error(R"("watts": {"value": 1, "source": ""})").find("\"source\": where it is from"),
+            std::string::npos);
+  EXPECT_NE(error(R"("watts": {"source": "s"})").find("must be {\"value\": a number"),
+            std::string::npos);
 }
 
 TEST(Hardware, MeasuredFractionsLowerTheRates) {
@@ -105,6 +161,13 @@ TEST(Hardware, FormatsWithoutTheirOwnPeakRunAsBf16) {
   machine.fp8_flops = 7;
   EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kF8), 7);
   EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kBF16), machine.bf16_flops);
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kI8), machine.bf16_flops);
+  machine.int8_flops = 8;
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kI8), 8);
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kI4), machine.bf16_flops);
+  machine.int4_flops = 4;
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kI4), 4);
+  EXPECT_EQ(machine.FlopsFor(ops::WeightFormat::kF8), 7);
 }
 
 }  // namespace

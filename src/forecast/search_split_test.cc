@@ -105,6 +105,97 @@ TEST(SearchSplit, ASlowNetworkIsTheBound) {
   EXPECT_GT(split.first_token_seconds, split.handoff_bytes / 1000);
 }
 
+TEST(SearchSplit, TheLastPagesAndTheStatesFollowTheLastStep) {
+  ModelSpec spec = Mixture();
+  spec.layers.push_back(spec.layers[0]);
+  spec.layers[1].mixer = LinearAttention{
+      .key_heads = 2, .value_heads = 2, .key_dim = 16, .value_dim = 16, .conv_width = 4};
+  const CachePlan plan = CachePlanOf(spec, DType::kBF16);
+  const auto state = std::ranges::find(plan.groups, GroupKind::kState, &GroupGeometry::kind);
+  ASSERT_NE(state, plan.groups.end());
+  const auto states = static_cast<double>(state->block_bytes);
+  const double block = 64 * 2 * 2 * 16 * 2;  // keys and values of two heads of 16 in bf16
+  Hardware machine = Machine();
+  const ForecastOptions options{.step_tokens_max = 300};
+  const Workload prompts{.input_tokens = 1000, .output_tokens = 1, .concurrency = 1};
+  const double computed = Of(spec, {}, prompts, options).overlapped.first_token_seconds;
+  for (const double network : {1e7, 0.0}) {  // else the links carry them
+    machine.network_bytes_per_second = network;
+    const double rate = network > 0 ? network : machine.link_bytes_per_second;
+    const auto found = SearchSplit(spec, machine, {1000, 65, 8}, options, {.devices_max = 2});
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ(found->front().handoff_bytes, 16 * block + states);
+    // Of the last 100 tokens two blocks.
+    EXPECT_NEAR(found->front().first_token_seconds, computed + (2 * block + states) / rate, 1e-12);
+  }
+  // A prompt of whole steps has a whole last one.
+  machine.network_bytes_per_second = 1e7;
+  const auto whole = SearchSplit(spec, machine, {600, 65, 8}, options, {.devices_max = 2});
+  ASSERT_TRUE(whole);
+  EXPECT_NEAR(whole->front().first_token_seconds,
+              Of(spec, {}, {600, 1, 1}, options).overlapped.first_token_seconds +
+                  (5 * block + states) / 1e7,
+              1e-12);
+}
+
+TEST(SearchSplit, TellsItsProgressAndTriesEachFormat) {
+  std::vector<double> parts;
+  const SearchSpace space{.devices_max = 2,
+                          .formats = {ops::WeightFormat::kI8, ops::WeightFormat::kBF16},
+                          .progress = [&](double part) { parts.push_back(part); }};
+  const auto splits = Splits(kAnswers, space);
+  EXPECT_EQ(parts, (std::vector<double>{0, 0.25, 0.5, 0.75})) << "one mesh on either side, twice";
+  ASSERT_EQ(splits.size(), 2u);
+  EXPECT_NE(splits[0].format, splits[1].format);
+}
+
+TEST(SearchSplit, NamesItsBounds) {
+  EXPECT_EQ(NameOf(SplitBound::kPrompts), "prompts");
+  EXPECT_EQ(NameOf(SplitBound::kAnswers), "answers");
+  EXPECT_EQ(NameOf(SplitBound::kHandoff), "hand-off");
+}
+
+TEST(SearchSplit, AllDevicesOfAnEngineSendPages) {
+  // From one device the pages take 65 ms, which is too long.
+  Hardware slow = Machine();
+  slow.network_bytes_per_second = 1e6;
+  const auto splits = Splits(
+      kAnswers, {.devices_max = 4, .first_token_seconds_max = 0.05, .results_max = 100}, slow);
+  for (const SplitResult& split : splits) {
+    const Mesh& mesh = split.prefill.mesh;
+    EXPECT_GE(mesh.ranks(), 2);
+    const double computed =
+        Of(Mixture(), mesh, {512, 1, mesh.dp}, {}, slow).overlapped.first_token_seconds;
+    EXPECT_NEAR(split.first_token_seconds, computed + split.handoff_bytes / (1e6 * mesh.ranks()),
+                1e-12)
+        << MeshText(mesh);
+  }
+}
+
+TEST(SearchSplit, DecodeEnginesShareTheAnswers) {
+  // Memory for the four answers of each of two engines, and not for all eight on one.
+  const ForecastOptions options{.step_tokens_max = 64};
+  ForecastOptions decodes = options;
+  decodes.prompts_elsewhere = true;
+  Hardware machine = Machine();
+  machine.memory_bytes = static_cast<double>(
+      Of(Mixture(), {}, {512, 65, 4}, decodes).memory.total());
+  const auto found = SearchSplit(Mixture(), machine, kAnswers, options,
+                                 {.devices_max = 3, .results_max = 100});
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_TRUE(std::ranges::any_of(*found, [](const SplitResult& split) {
+    return split.decode.engines == 2 && split.decode.mesh.ranks() == 1;
+  }));
+}
+
+TEST(SearchSplit, OfEqualDivisionsThatWithFewerDevicesComesFirst) {
+  const auto splits = Splits(kAnswers, {.devices_max = 4, .results_max = 100});
+  for (size_t i = 1; i < splits.size(); ++i) {
+    if (splits[i].output_tokens_per_second != splits[i - 1].output_tokens_per_second) continue;
+    EXPECT_LE(splits[i - 1].devices(), splits[i].devices());
+  }
+}
+
 TEST(SearchSplit, KeepsTheBoundsOrSaysWhyThereIsNone) {
   const SplitResult best = Splits(kAnswers, {.devices_max = 4, .results_max = 1}).front();
   const SearchSpace less{.devices_max = 4,

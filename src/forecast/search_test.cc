@@ -83,6 +83,31 @@ TEST(Search, GivesTheBestFewByTheSpeedOfAllDevicesOrOfEach) {
   EXPECT_NE(by_device->front().mesh, few->front().mesh);
 }
 
+TEST(Search, KeepsAForecastThatMeetsTheBoundsExactly) {
+  const SpeedForecast speed = Of(Mixture(), {}, kWorkload).overlapped;
+  const SearchSpace space{.devices_max = 1,
+                          .inter_token_seconds_max = speed.inter_token_seconds_mean,
+                          .first_token_seconds_max = speed.first_token_seconds};
+  EXPECT_TRUE(SearchMesh(Mixture(), Machine(), kWorkload, {}, space));
+}
+
+TEST(Search, TellsItsProgress) {
+  std::vector<double> parts;
+  SearchSpace space{.devices_max = 2,
+                    .formats = {ops::WeightFormat::kBF16, ops::WeightFormat::kI8},
+                    .progress = [&](double part) { parts.push_back(part); }};
+  const auto found = SearchMesh(Mixture(), Machine(), kWorkload, {}, space);
+  ASSERT_TRUE(found);
+  std::vector<double> tenths;
+  for (int i = 0; i < 10; ++i) tenths.push_back(i / 10.0);
+  EXPECT_EQ(parts, tenths) << "five meshes, twice";
+  const SearchResult& best = found->front();
+  EXPECT_EQ(best.format, ops::WeightFormat::kI8) << "it has fewer bytes to read";
+  EXPECT_EQ(best.forecast.overlapped.output_tokens_per_second,
+            Of(Mixture(), best.mesh, kWorkload, {.format = ops::WeightFormat::kI8})
+                .overlapped.output_tokens_per_second);
+}
+
 TEST(Search, LeavesOutGroupsThatHaveNoRequest) {
   const auto found =
       SearchMesh(Dense(), Machine(), {512, 64, 1}, {}, {.devices_max = 4, .results_max = 100});
