@@ -218,6 +218,31 @@ TEST_F(Held, PrivateBlocksOfAnotherSizeAreNotNamed) {
   EXPECT_EQ(known.size(), 0);
 }
 
+TEST_F(Held, BlocksThatAreGoneMakeRoomForOthers) {
+  held = HeldBlocks(3);
+  for (int32_t i = 0; i < 10; ++i) {
+    const auto tokens = Tokens(64, 100 * i);
+    const uint64_t hash = 1000 + static_cast<uint64_t>(i);
+    Apply(Stored({hash}, tokens));
+    EXPECT_EQ(held.size(), 1) << i;
+    EXPECT_EQ(Resumable(tokens), 1) << i;
+    Apply({.dp_rank = 0, .events = {kv::BlocksRemoved{{hash}}}});
+    EXPECT_EQ(Resumable(tokens), 0) << i;
+  }
+}
+
+TEST(PromptBlocks, AreTheWholeOnesOfItsTokens) {
+  PromptKeys keys{.blocks = {7}, .tokens = 7};
+  SetTokens(Tokens(130), {}, &keys);
+  EXPECT_EQ(keys.tokens, 130);
+  EXPECT_EQ(keys.blocks.size(), 2u);
+  EXPECT_EQ(KeysOf(Tokens(128)), keys.blocks);
+  EXPECT_EQ(KeysOf(Tokens(127)), std::vector<uint64_t>{keys.blocks.front()});
+  SetTokens({}, {}, &keys);
+  EXPECT_EQ(keys.tokens, 0);
+  EXPECT_TRUE(keys.blocks.empty());
+}
+
 // The network thread clears: a cache of many blocks must not take longer than to tell of them.
 TEST_F(Held, ManyBlocksAreClearedInLessTimeThanTheyAreStored) {
   constexpr int32_t kBlocks = 1 << 17;
