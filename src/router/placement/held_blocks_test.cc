@@ -107,6 +107,18 @@ TEST_F(Held, PromptsPartWhereAStateIsKept) {
   EXPECT_EQ(Resumable(other), 3);
 }
 
+TEST_F(Held, ABlockWhoseFollowerIsGoneIsNoPlaceWherePromptsPart) {
+  const auto one = Tokens(2 * 64);
+  auto other = one;
+  for (size_t i = 64; i < other.size(); ++i) other[i] += 5000;
+  const auto keys = KeysOf(one), others = KeysOf(other);
+  Apply(Stored(keys, one));
+  Apply({.dp_rank = 0, .events = {kv::BlocksRemoved{{keys[1]}}}});
+  Apply(Stored({others[1]}, {other.begin() + 64, other.end()}, keys[0]));
+  EXPECT_EQ(Resumable(Tokens(64)), 0);
+  EXPECT_EQ(Resumable(other), 2);
+}
+
 TEST_F(Held, ABlockIsThereWhileSomeRankHasIt) {
   const auto tokens = Tokens(64);
   kv::EventBatch batch = Stored(KeysOf(tokens), tokens);

@@ -130,6 +130,42 @@ TEST(Placer, TheLeastRecentlyUsedBlocksGoDeepestFirst) {
   EXPECT_EQ(sent.Find(Prompt(4, 5).blocks).blocks, 0);
   sent.Add(Prompt(2, 3).blocks);
   EXPECT_EQ(sent.Find(Prompt(2, 3).blocks).resumable, 3);
+  sent.Add(Prompt(3, 3).blocks);
+  EXPECT_EQ(sent.size(), 5);
+  EXPECT_EQ(sent.Find(Prompt(2, 3).blocks).blocks, 2) << "it was there before";
+  EXPECT_EQ(sent.Find(Prompt(3, 3).blocks).blocks, 3);
+}
+
+TEST(Placer, BlocksThatAreUsedAgainAreTheNewest) {
+  KnownPrefixes sent(3);
+  const auto use = [&](uint64_t key) { sent.Add(std::vector<uint64_t>{key}); };
+  const auto has = [&](uint64_t key) {
+    return sent.Find(std::vector<uint64_t>{key}).blocks == 1;
+  };
+  for (const uint64_t key : {1, 2, 3, 1, 1, 2, 1}) use(key);
+  use(4);
+  EXPECT_TRUE(has(1) && has(2) && !has(3) && has(4));
+  use(5);
+  EXPECT_TRUE(has(1) && !has(2) && has(4) && has(5));
+  use(1);
+  use(6);
+  EXPECT_TRUE(has(1) && !has(4) && has(5) && has(6));
+}
+
+TEST(Placer, OnlyPromptsThatAreComputedAreInACache) {
+  Placer placer = MakePlacer(1);
+  PromptKeys prompt = Prompt(1, 10, 77);
+  prompt.generates = false;
+  Place(placer, prompt, Idle(1));
+  EXPECT_EQ(placer.prefix_blocks(0), 0);
+  EXPECT_EQ(placer.Choose(Prompt(2, 1, 77), Idle(1)).reason, Reason::kLoad);
+  prompt.generates = true;
+  prompt.blocks.clear();  // shorter than a block
+  Place(placer, prompt, Idle(1));
+  EXPECT_EQ(placer.prefix_blocks(0), 0);
+  EXPECT_EQ(placer.Choose(Prompt(2, 1, 77), Idle(1)).reason, Reason::kSession);
+  placer.Sent(Prompt(1, 10), {.engine = 5});  // it has left
+  EXPECT_EQ(placer.prefix_blocks(0), 0);
 }
 
 TEST(Placer, ASessionStaysAsLongAsItsEngineIsNotBehind) {
