@@ -2,9 +2,11 @@
 #include "forecast/expert_plan.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 
 #include "base/check.h"
@@ -259,10 +261,12 @@ TEST(ExpertPlan, LoadsAreThoseOfAFileOrDrawn) {
     EXPECT_NE(loads.error().message.find("must be a number from 0 to 10"), std::string::npos);
   }
   EXPECT_FALSE(LoadsOf("zipf", spec, 1)) << "no file is called so";
-  const std::string path = testing::TempDir() + "/expert_plan_test.jsonl";
+  const std::string path =
+      testing::TempDir() + "/expert_plan_test_" + std::to_string(getpid()) + ".jsonl";
   const ExpertLoads recorded = Recorded({{1, 2, 3, 4}, {5, 6, 7, 8}});
   ASSERT_TRUE(WriteExpertLoads(path, recorded));
   EXPECT_EQ(counts(path), (std::vector<int64_t>{1, 2, 3, 4}));
+  std::filesystem::remove(path);
 }
 
 TEST(ExpertPlan, APartOfTheWindowsIsKnownAtLeastOneAndNeverAll) {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -173,7 +174,7 @@ TEST(Announcer, LeavesThoughItsLeaseLastsLong) {
 
 TEST(Announcer, TheKeyIsReadAgainEachTime) {
   FixedRouter router({.lease_ms = 3});
-  const std::string path = testing::TempDir() + "/braid_announcer_key";
+  const std::string path = testing::TempDir() + "/braid_announcer_key_" + std::to_string(getpid());
   ASSERT_TRUE(WriteFile(path, "first-key\n"));
   AnnouncerOptions options = Engine({router.address()});
   options.key_file = path;
