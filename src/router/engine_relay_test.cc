@@ -131,8 +131,12 @@ TEST_F(EngineRelayTest, TheEngineGetsTheRequestAndTheClientTheAnswer) {
   EXPECT_EQ(request.body(), "{\"a\": 1}");
   EXPECT_EQ(one_.requests[1].method_string(), "GET");
   EXPECT_EQ(one_.requests[1].count("Content-Length"), 0u);
-  EXPECT_TRUE(Has("first_byte_seconds_count 1")) << "of requests that generate";
-  EXPECT_TRUE(Has("requests_total{engine=\"a\"} 2"));
+  RelayOrder empty = Order();
+  empty.body.clear();
+  Send(std::move(empty));
+  EXPECT_EQ(one_.requests[2]["Content-Length"], "0") << "a POST says that it has no body";
+  EXPECT_TRUE(Has("first_byte_seconds_count 2")) << "of requests that generate";
+  EXPECT_TRUE(Has("requests_total{engine=\"a\"} 3"));
   EXPECT_TRUE(Has("rejections_total 0"));
 }
 
@@ -174,7 +178,8 @@ TEST_F(EngineRelayTest, BodiesEndInEachWayThatTheyMay) {
 TEST_F(EngineRelayTest, AStreamIsGivenByWholeEventsAndItsLengthIsNotTold) {
   one_.raw = {{"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
                "Content-Length: 18\r\n\r\ndata: 1\n\ndata: 2\n\n"},
-              {Events({"data: 1\n", "\ndata: 2\n\nda", "ta: 3"}) + kEnd}};
+              {Events({"data: 1\n", "\ndata: 2\n\nda", "ta: 3"}) + kEnd},
+              {Events({}) + kEnd}};
   StartOne();
   const auto whole = Send(Order());
   EXPECT_EQ(whole->client.body, "data: 1\n\ndata: 2\n\n");
@@ -182,7 +187,10 @@ TEST_F(EngineRelayTest, AStreamIsGivenByWholeEventsAndItsLengthIsNotTold) {
   const auto cut = Send(Order());
   EXPECT_EQ(cut->client.body, "data: 1\n\ndata: 2\n\ndata: 3");
   EXPECT_EQ(cut->client.pieces.back(), "data: 3") << "the stream ends without a blank line";
-  EXPECT_TRUE(whole->end->complete && cut->end->complete);
+  const auto none = Send(Order());
+  EXPECT_EQ(none->client.status, 200);
+  EXPECT_EQ(none->client.body, "");
+  EXPECT_TRUE(whole->end->complete && cut->end->complete && none->end->complete);
 }
 
 TEST_F(EngineRelayTest, BeforeTheFirstByteAnotherEngineAnswers) {
