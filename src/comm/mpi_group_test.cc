@@ -124,6 +124,8 @@ Ended RunRole(const char* role) {
   std::vector<std::string> words = {"mpirun",
                                     "--allow-run-as-root",
                                     "--oversubscribe",
+                                    "--timeout",  // seconds, after which it ends all of them
+                                    "120",
                                     "-n",
                                     "3",
                                     std::filesystem::read_symlink("/proc/self/exe").string(),

@@ -10,9 +10,11 @@
 #include <functional>
 #include <latch>
 #include <limits>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -171,6 +173,19 @@ TEST(TcpGroup, AStrangerWhoSaysNothingKeepsNobodyOut) {
   EXPECT_EQ(errors, std::vector<std::string>(2));
 }
 
+std::unique_ptr<TcpGroup> JoinHere(int32_t rank, int32_t size, uint16_t port,
+                                   milliseconds deadline) {
+  auto group = TcpGroup::Join({.rank = rank,
+                               .size = size,
+                               .host = "127.0.0.1",
+                               .port = port,
+                               .secret = SameSecret(rank),
+                               .deadline = deadline,
+                               .join_deadline = kLong});
+  CHECK(group, "{}", group.error().message);
+  return std::move(*group);
+}
+
 // What ends one group of a process ends its others, although the other rank is still there.
 TEST(TcpGroup, WhoWaitsInAnotherGroupHearsThatTheProcessHasEnded) {
   constexpr milliseconds kForever{600'000};
@@ -180,15 +195,8 @@ TEST(TcpGroup, WhoWaitsInAnotherGroupHearsThatTheProcessHasEnded) {
   std::latch joined(2), ended(1);
   const int64_t start_us = MonotonicUs();
   const auto play = [&](int32_t rank) {
-    const auto group = TcpGroup::Join({.rank = rank,
-                                       .size = 2,
-                                       .host = "127.0.0.1",
-                                       .port = port,
-                                       .secret = SameSecret(rank),
-                                       .deadline = kForever,
-                                       .join_deadline = kLong});
-    CHECK(group, "{}", group.error().message);
-    const auto first = (*group)->GroupOf(members, 0), second = (*group)->GroupOf(members, 1);
+    const auto group = JoinHere(rank, 2, port, kForever);
+    const auto first = group->GroupOf(members, 0), second = group->GroupOf(members, 1);
     joined.arrive_and_wait();
     std::thread waits([&] {
       if (rank == 1) {
@@ -216,18 +224,11 @@ TEST(TcpGroup, WhoIsInAnotherGroupHearsWhoIsMissing) {
   std::string error;
   std::latch over(2);
   const auto play = [&](int32_t rank) {
-    auto group = TcpGroup::Join({.rank = rank,
-                                 .size = 3,
-                                 .host = "127.0.0.1",
-                                 .port = port,
-                                 .secret = SameSecret(rank),
-                                 .deadline = kForever,
-                                 .join_deadline = kLong});
-    CHECK(group, "{}", group.error().message);
+    const auto group = JoinHere(rank, 3, port, kForever);
     if (rank == 1) return;
-    const auto without_it = (*group)->GroupOf({0, 2}, 1);
+    const auto without_it = group->GroupOf({0, 2}, 1);
     if (rank == 0) {
-      EXPECT_FALSE((*group)->GroupOf({0, 1}, 0)->Barrier());
+      EXPECT_FALSE(group->GroupOf({0, 1}, 0)->Barrier());
       EXPECT_FALSE(without_it->Barrier());
     } else {
       error = without_it->Barrier().error().message;
@@ -300,16 +301,9 @@ TEST(TcpGroup, RanksOfAGroupOfSomeHaveNumbersOfTheirOwn) {
   std::string errors[3];
   std::latch over(3);
   const auto play = [&](int32_t rank) {
-    const auto group = TcpGroup::Join({.rank = rank,
-                                       .size = 3,
-                                       .host = "127.0.0.1",
-                                       .port = port,
-                                       .secret = SameSecret(rank),
-                                       .deadline = kLong,
-                                       .join_deadline = kLong});
-    CHECK(group, "{}", group.error().message);
+    const auto group = JoinHere(rank, 3, port, kLong);
     if (rank > 0) {
-      const auto pair = (*group)->GroupOf({1, 2}, 4);
+      const auto pair = group->GroupOf({1, 2}, 4);
       EXPECT_EQ(pair->rank(), rank - 1);
       EXPECT_TRUE(CheckAllToAll(*pair));
       EXPECT_TRUE(CheckSums(*pair, 5));
