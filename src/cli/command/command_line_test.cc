@@ -219,22 +219,18 @@ std::string Squeezed(const std::string& text) {
 // The figures of a forecast, each behind its name; speeds with overlap, then without.
 void ExpectText(const std::string& printed, const Forecast& f, const Workload& workload) {
   const std::string text = Squeezed(printed);
-  const auto row = [&](const char* name, auto figure) {
-    EXPECT_THAT(text, HasSubstr(fmt::format("\n {} {} {}\n", name, figure(f.overlapped),
-                                            figure(f.serial))));
+  const auto whole = [](double number) { return fmt::format("{:.0f}", number); };
+  const auto row = [&](const char* name, double SpeedForecast::* of, auto shown) {
+    EXPECT_THAT(text, HasSubstr(fmt::format("\n {} {} {}\n", name, shown(f.overlapped.*of),
+                                            shown(f.serial.*of))));
   };
-  using S = SpeedForecast;
-  row("output tokens/s",
-      [](const S& s) { return fmt::format("{:.0f}", s.output_tokens_per_second); });
-  row("input tokens/s",
-      [](const S& s) { return fmt::format("{:.0f}", s.input_tokens_per_second); });
-  row("time to first token, no queue", [](const S& s) { return TimeText(s.first_token_seconds); });
-  row("time to first token, all at once, mean",
-      [](const S& s) { return TimeText(s.first_token_seconds_burst); });
-  row("inter-token latency, decode alone",
-      [](const S& s) { return TimeText(s.inter_token_seconds); });
-  row("inter-token latency, prompts between",
-      [](const S& s) { return TimeText(s.inter_token_seconds_mean); });
+  row("output tokens/s", &SpeedForecast::output_tokens_per_second, whole);
+  row("input tokens/s", &SpeedForecast::input_tokens_per_second, whole);
+  row("time to first token, no queue", &SpeedForecast::first_token_seconds, TimeText);
+  row("time to first token, all at once, mean", &SpeedForecast::first_token_seconds_burst,
+      TimeText);
+  row("inter-token latency, decode alone", &SpeedForecast::inter_token_seconds, TimeText);
+  row("inter-token latency, prompts between", &SpeedForecast::inter_token_seconds_mean, TimeText);
   const MemoryForecast& m = f.memory;
   EXPECT_THAT(text, HasSubstr("fullest device: " + ByteText(m.total()) + " of "));
   for (const auto& [name, bytes] : {std::pair("weights", m.weights),
