@@ -7,12 +7,20 @@ namespace braid::kv {
 namespace {
 
 constexpr int64_t kAnswerUs = 5'000'000;  // an answer that has not ended by then will not
+constexpr int64_t kAgainUs = 1'000'000;
 constexpr size_t kHeldMax = 4096;
 constexpr int64_t kHeldBytesMax = int64_t{64} << 20;
 
 }  // namespace
 
 std::optional<uint64_t> EventStream::Question(int64_t now_us) {
+  // Until something has come by itself, the subscription may not have reached the publisher: what
+  // it says meanwhile does not come.
+  if (answered_ && !live_ && now_us - asked_us_ >= kAgainUs) {
+    asks_ = true;
+    asked_us_ = 0;
+    answered_ = false;
+  }
   if (!asks_ || !can_ask_) return {};
   if (asked_us_ == 0) {
     asked_us_ = now_us;
@@ -92,6 +100,7 @@ void EventStream::OnAnswer(uint64_t number, std::string_view payload) {
   if (payload.empty()) {
     // Some batches may be younger than the answer. One that brought nothing would not do so again.
     asks_ = false;
+    answered_ = true;
     return DeliverHeld(next_ > asked_from_);
   }
   if (number < next_) return;

@@ -22,6 +22,7 @@ class EventStream {
   EventStream(bool can_ask, Take take) : can_ask_(can_ask), take_(std::move(take)) {}
 
   // The number from which on batches should be asked for, told once; none: nothing is missing.
+  // Until a message has come by itself, it is told again a second after an answer.
   std::optional<uint64_t> Question(int64_t now_us);
   // A message that came by itself.
   void OnLive(uint64_t number, std::string_view payload);
@@ -46,6 +47,7 @@ class EventStream {
   std::optional<uint64_t> live_;  // the last number that came by itself
   bool asks_ = true;              // there is something to ask for, or it was asked
   int64_t asked_us_ = 0;          // 0: not yet
+  bool answered_ = false;         // the last question, to its end
   uint64_t asked_from_ = 0;
   std::deque<Held> held_;  // came while something was asked for
   int64_t held_bytes_ = 0;

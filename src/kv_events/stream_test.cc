@@ -40,6 +40,31 @@ TEST(EventStream, BeginsWithAllThatIsKept) {
   EXPECT_EQ(taken.Next(), (Ranks{4}));
 }
 
+// What is published before a subscription has reached the publisher does not come by itself.
+TEST(EventStream, AsksAgainUntilSomethingCameByItself) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  EXPECT_EQ(stream.Question(1), std::optional<uint64_t>(0));
+  stream.OnAnswer(0, Batch(0));
+  EXPECT_EQ(stream.Question(2 * kSecond), std::nullopt) << "the answer has not ended";
+  stream.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(stream.Question(kSecond), std::nullopt) << "too soon";
+  EXPECT_EQ(stream.Question(kSecond + 1), std::optional<uint64_t>(1));
+  EXPECT_EQ(stream.Question(9 * kSecond), std::nullopt) << "not before it was answered";
+  EXPECT_EQ(stream.Question(20 * kSecond), std::nullopt) << "nor ever, when it is not";
+
+  EventStream other(true, taken.take());
+  (void)other.Question(1);
+  other.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(other.Question(kSecond + 1), std::optional<uint64_t>(0));
+  other.OnAnswer(0, Batch(0));
+  other.OnAnswer(~uint64_t{0}, "");
+  EXPECT_EQ(taken.Next(), (Ranks{0, 0}));
+  other.OnLive(1, Batch(1));
+  EXPECT_EQ(taken.Next(), (Ranks{1}));
+  EXPECT_EQ(other.Question(99 * kSecond), std::nullopt) << "it hears the rest";
+}
+
 TEST(EventStream, AsksForAGap) {
   Taken taken;
   EventStream stream(true, taken.take());
