@@ -8,8 +8,6 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "base/log.h"
-
 namespace braid {
 namespace {
 
@@ -131,14 +129,21 @@ Result<Launch> ReadLaunch(const Environment& get) {
   return launch;
 }
 
+namespace {
+
+const Result<Launch>& ReadHere() {
+  static const Result<Launch> read =
+      ReadLaunch([](const char* name) { return std::getenv(name); });
+  return read;
+}
+
+}  // namespace
+
+Status CheckLaunch() { return ReadHere() ? Status() : ReadHere().error(); }
+
 const Launch& LaunchHere() {
-  static const Launch launch = [] {
-    Result<Launch> read = ReadLaunch([](const char* name) { return std::getenv(name); });
-    if (read) return *read;
-    LogError("{}", read.error().message);
-    return Launch{};
-  }();
-  return launch;
+  static const Launch alone;
+  return ReadHere() ? *ReadHere() : alone;
 }
 
 }  // namespace braid

@@ -25,7 +25,8 @@ struct Launch {
 using Environment = std::function<const char*(const char*)>;
 Result<Launch> ReadLaunch(const Environment& get);
 
-// Of this process, read once. One process, with an error in the log, where the variables are wrong.
+// Of this process, read once; one process where the variables are wrong, which CheckLaunch says.
 const Launch& LaunchHere();
+Status CheckLaunch();
 
 }  // namespace braid

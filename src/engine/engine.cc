@@ -223,6 +223,7 @@ Result<Reopened> Engine::State::ReopenDevice() {
 // One rank, or those of the mesh that are in this process.
 Status Engine::State::OpenRanks() {
   std::vector<int32_t> here = {0};
+  RETURN_IF_ERROR(CheckLaunch());
   ASSIGN_OR_RETURN(experts_at, ExpertSlotsOf(options, spec, options.mesh));
   RETURN_IF_ERROR(CheckMesh(spec, options.mesh));
   RETURN_IF_ERROR(CheckRankChoices(options, options.mesh));

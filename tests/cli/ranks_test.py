@@ -87,6 +87,15 @@ def slurm_environments(ranks):
     return [{**os.environ, **common, "SLURM_PROCID": str(rank)} for rank in range(ranks)]
 
 
+def test_a_wrong_variable_of_a_launcher_ends_the_command():
+    environment = {**os.environ, "WORLD_SIZE": "2", "RANK": "0", "LOCAL_WORLD_SIZE": "2",
+                   "MASTER_ADDR": "localhost", "BRAID_RANKS_PORT": "70000"}  # fmt: skip
+    ran = subprocess.run([BINARY, "run", TINY, *PROMPT, "--tp", "2"], env=environment, text=True,
+                         capture_output=True, timeout=60, check=False)  # fmt: skip
+    assert ran.returncode != 0 and ran.stdout == ""
+    assert "BRAID_RANKS_PORT=70000: expected a number from 1 to 65535" in ran.stderr
+
+
 def lws_environments(ranks):
     """What a LeaderWorkerSet sets in its pods."""
     common = {"LWS_GROUP_SIZE": str(ranks), "LWS_LEADER_ADDRESS": "localhost",
