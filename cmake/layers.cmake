@@ -45,7 +45,7 @@ function(braid_add_module module deps)
   if(BRAID_TESTS AND tests)
     add_executable(${module}_test ${tests})
     braid_precompile(${module}_test ${BRAID_TEST_KIND})
-    if(module IN_LIST BRAID_TESTS_TOGETHER AND CMAKE_BUILD_TYPE STREQUAL Release
+    if(module IN_LIST BRAID_TESTS_TOGETHER AND BRAID_TOGETHER
         AND NOT BRAID_MUTATION)  # whose launcher knows a source by its name
       set_target_properties(${module}_test PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
     endif()

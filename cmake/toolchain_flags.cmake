@@ -44,7 +44,9 @@ endif()
 # Kernels are compiled for speed (src/ops/module.cmake), what a step runs with -O2. Modules that
 # read, check and print, where a step's time is not spent, and tests compile in less time with -O1.
 # Headers that most files include are compiled once per kind of target, which halves the time of a
-# clean build. The sanitizer presets compile without and so show what a file forgets to include.
+# clean build. -DBRAID_TOGETHER=OFF, as in the preset `fuzz`, compiles without them and each file by
+# itself, and so shows what a file forgets to include.
+option(BRAID_TOGETHER "Compile common headers once and several test files as one" ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(BRAID_PRECOMPILED <algorithm> <array> <cmath> <cstdint> <cstring> <functional> <map> <memory>
   <optional> <set> <span> <string> <string_view> <utility> <variant> <vector> <boost/json.hpp>
@@ -65,7 +67,7 @@ function(braid_headers kind)
     target_link_libraries(headers_${kind} PRIVATE GTest::gtest GTest::gmock)
     list(APPEND headers <fmt/format.h> <gmock/gmock.h> <gtest/gtest.h>)
   endif()
-  if(NOT kind STREQUAL step)
+  if(NOT kind STREQUAL step AND CMAKE_BUILD_TYPE STREQUAL Release)
     target_compile_options(headers_${kind} PRIVATE -O1)
   endif()
   target_precompile_headers(headers_${kind} PRIVATE ${headers})
@@ -73,11 +75,11 @@ endfunction()
 
 # Kinds: `step`, code that a step runs; `quick`, code that it does not; `test`.
 function(braid_precompile target kind)
-  if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
+  if(NOT BRAID_TOGETHER)
     return()
   endif()
   braid_headers(${kind})
-  if(NOT kind STREQUAL step)
+  if(NOT kind STREQUAL step AND CMAKE_BUILD_TYPE STREQUAL Release)
     # With -O1, GCC 12 sees reads past the ends of std::string that are not there either.
     target_compile_options(${target} PRIVATE -O1 -Wno-array-bounds -Wno-stringop-overread)
   endif()
