@@ -8,6 +8,8 @@ import java.net.http.HttpResponse;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 
@@ -28,6 +30,12 @@ public class Client {
         .build();
   }
 
+  // The text of an answer or of an event of it, as JSON has it; none if it has none.
+  private static String text(String json) {
+    Matcher found = Pattern.compile("\"text\":\"((?:[^\"\\\\]|\\\\.)*)\"").matcher(json);
+    return found.find() ? found.group(1) : "";
+  }
+
   private static void say(String what, HttpResponse<?> response) {
     System.out.println(what + " " + response.statusCode() + " " + response.version());
   }
@@ -46,7 +54,11 @@ public class Client {
     say("stream", stream);
     List<String> events =
         stream.body().filter(line -> line.startsWith("data: ")).collect(Collectors.toList());
-    System.out.println("events " + (events.size() > 20) + " " + events.get(events.size() - 1));
+    String streamed = events.stream().map(Client::text).collect(Collectors.joining());
+    HttpResponse<String> same = CLIENT.send(completion(address, 200, false), BodyHandlers.ofString());
+    System.out.println(
+        "events " + (events.size() > 2 && streamed.equals(text(same.body()))) + " "
+            + events.get(events.size() - 1));
 
     // A body of more than one write, then eight requests at once.
     String words = "{\"prompt\": \"" + "word ".repeat(20_000) + "\"}";
@@ -60,14 +72,14 @@ public class Client {
         IntStream.range(0, 8)
             .mapToObj(i -> CLIENT.sendAsync(completion(address, 50, false), BodyHandlers.ofString()))
             .collect(Collectors.toList());
-    long same =
+    long distinct =
         beside.stream()
             .map(CompletableFuture::join)
             .map(response -> response.statusCode() + response.body().replaceAll(
                 "\"(id|created)\":[^,]*,|\"usage\":.*", "")) // drafts depend on the load
             .distinct()
             .count();
-    System.out.println("distinct " + same);
+    System.out.println("distinct " + distinct);
 
     HttpResponse<String> wrong =
         CLIENT.send(to(address, "/v1/completions").header("Content-Type", "application/json")
