@@ -55,7 +55,8 @@ public class Client {
     List<String> events =
         stream.body().filter(line -> line.startsWith("data: ")).collect(Collectors.toList());
     String streamed = events.stream().map(Client::text).collect(Collectors.joining());
-    HttpResponse<String> same = CLIENT.send(completion(address, 200, false), BodyHandlers.ofString());
+    HttpResponse<String> same =
+        CLIENT.send(completion(address, 200, false), BodyHandlers.ofString());
     System.out.println(
         "events " + (events.size() > 2 && streamed.equals(text(same.body()))) + " "
             + events.get(events.size() - 1));
