@@ -152,7 +152,7 @@ void QuantiseGrouped(const GroupedFormat& format, int integers_most, const float
     const Range range = RangeOf(padded + g * format.group, format.group);
     base[g] = !range.finite ? NAN : format.has_base() ? -range.low : 0.0f;
     // Integers reach as far up as down; tables have other ends.
-    const float down = format.values ? -least : most;
+    const float down = format.has_values() ? -least : most;
     const float reach = format.has_base() ? (range.high - range.low) / most
                                           : std::max(range.high / most, -range.low / down);
     scale[g] = range.finite ? reach : NAN;
@@ -167,7 +167,7 @@ void QuantiseGrouped(const GroupedFormat& format, int integers_most, const float
     for (int64_t c = 0; c < format.group; ++c) to[c] = (from[c] + base[g]) * factor;
     if (!(factor > 0)) std::fill_n(to, format.group, 0.0f);
   }
-  if (format.values) {
+  if (format.has_values()) {
     for (int64_t c = 0; c < count; ++c) {
       out.codes[c] = static_cast<std::byte>(NearestOf(format, of[c]));
     }
@@ -229,7 +229,7 @@ float GroupedCodeAt(const GroupedFormat& format, const std::byte* lines, int64_t
 namespace {
 
 bool Holds(const GroupedFormat& to, const GroupedFormat& from) {
-  if (to.values || to.divides || from.divides) return false;
+  if (to.has_values() || to.divides || from.divides) return false;
   if (to.block != from.block || to.group > from.group) return false;
   if (from.Most() > to.Most() || from.Least() < to.Least()) return false;
   for (int i = 0; i < kNumbers; ++i) {

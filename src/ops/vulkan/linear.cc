@@ -20,14 +20,15 @@ vulkan::KernelConstants GroupedConstants(const GroupedFormat& f) {
   };
   vulkan::KernelConstants constants = {5u | bits(f.bits) << 8 | bits(f.centre) << 12 |
                                        (log2(f.block) - 6) << 20 | (log2(f.group) - 4) << 22 |
-                                       (f.divides ? 1u << 23 : 0u) | (f.values ? 1u << 24 : 0u)};
+                                       (f.divides ? 1u << 23 : 0u) |
+                                       (f.has_values() ? 1u << 24 : 0u)};
   for (size_t i = 0; i < kNumbers; ++i) {
     const SharedNumber& number = f.numbers[i];
     if (number.type == NumberType::kNone) continue;
     constants[1] |= (static_cast<uint32_t>(number.type) | log2(number.columns) << 4) << (8 * i);
   }
-  for (size_t code = 0; f.values != nullptr && code < 16; ++code) {
-    constants[2 + code / 4] |= uint32_t{f.values[code]} << (8 * (code % 4));
+  for (size_t code = 0; f.has_values() && code < 16; ++code) {
+    constants[2 + code / 4] |= uint32_t{f.values.of[code]} << (8 * (code % 4));
   }
   return constants;
 }

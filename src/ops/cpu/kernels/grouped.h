@@ -165,7 +165,7 @@ class SlabFiller {
       code = Plane<4, t>(lines + part, code);
       code = Plane<2, t>(lines + part, code);
       code = Plane<1, t>(lines + part, code);
-      if constexpr (kFormat.values != nullptr) code = V::Lookup(kFormat.values, code);
+      if constexpr (kFormat.has_values()) code = V::Lookup(kFormat.values.of, code);
       V::StoreBytes(out + t * 64 + part, code);
     }
     if constexpr (t < 7) Codes<t + 1>(lines, out);

@@ -54,6 +54,11 @@ struct SharedNumber {
 // of the last two; those that are absent are 1, and a base without numbers is 0.
 inline constexpr int kNumbers = 4;
 
+// What codes of at most four bits stand for. Codes that stand for themselves have only zeros here.
+struct CodeValues {
+  uint8_t of[16];
+};
+
 // A block of a panel has the numbers of its columns, [columns][16 outputs] each and one after the
 // other, filled up to a line, then `bits` lines of codes per 32 columns (GroupedLines).
 struct GroupedFormat {
@@ -63,16 +68,16 @@ struct GroupedFormat {
   int64_t group;  // columns whose products make an exact sum: 16 or 32
   int centre;     // is subtracted from codes
   SharedNumber numbers[kNumbers];
-  // [16]: codes of at most four bits stand for these, minus the centre.
-  const uint8_t* values = nullptr;
+  CodeValues values = {};  // minus the centre
   bool divides = false;  // the scale is the second number divided by the first
 
-  constexpr int Value(int code) const { return (values ? values[code] : code) - centre; }
+  constexpr int Value(int code) const { return (has_values() ? values.of[code] : code) - centre; }
   // The code of columns behind the last one, whose scales are zero too.
-  constexpr int Padding() const { return values ? 0 : centre; }
+  constexpr int Padding() const { return has_values() ? 0 : centre; }
   constexpr int Least() const { return Extreme(-1); }
   constexpr int Most() const { return Extreme(1); }
   constexpr bool has_base() const { return numbers[2].type != NumberType::kNone; }
+  constexpr bool has_values() const { return values.of[0] != values.of[1]; }
   // Where number i begins in a block; i = kNumbers: their bytes.
   constexpr int64_t NumberOffset(int i) const {
     int64_t offset = 0;
@@ -104,17 +109,18 @@ inline constexpr SharedNumber kFp8Of16 = {NumberType::kF8, 16};
 inline constexpr SharedNumber kEighthOf128 = {NumberType::kF16By8, 128};
 inline constexpr SharedNumber kByteOf16 = {NumberType::kU8, 16};
 // The values of IQ4 plus 127, and those of 4-bit floats, doubled, plus 12.
-inline constexpr uint8_t kIq4Values[] = {0,   23,  44,  62,  78,  92,  105, 117,
-                                         128, 140, 152, 165, 180, 196, 216, 240};
-inline constexpr uint8_t kFp4Values[] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0};
+inline constexpr CodeValues kIq4Values = {{0,   23,  44,  62,  78,  92,  105, 117,
+                                           128, 140, 152, 165, 180, 196, 216, 240}};
+inline constexpr CodeValues kFp4Values = {{12, 13, 14, 15, 16, 18, 20, 24,  //
+                                           12, 11, 10, 9,  8,  6,  4,  0}};
 // Of types of few bits: magnitudes, then the same with the other sign, plus the largest. The fourth
 // of IQ2 and of IQ1 does not occur; IQ1 has eighths above -1, 0 and 1, then eighths below.
-inline constexpr uint8_t kIq3XxsValues[] = {66, 74, 82, 90, 98, 106, 114, 124,
-                                            58, 50, 42, 34, 26, 18,  10,  0};
-inline constexpr uint8_t kIq3SValues[] = {16, 18, 20, 22, 24, 26, 28, 30,
-                                          14, 12, 10, 8,  6,  4,  2,  0};
-inline constexpr uint8_t kIq2Values[16] = {51, 68, 86, 86, 35, 18, 0, 0};
-inline constexpr uint8_t kIq1Values[16] = {2, 10, 18, 18, 0, 8, 16, 16};
+inline constexpr CodeValues kIq3XxsValues = {{66, 74, 82, 90, 98, 106, 114, 124,
+                                              58, 50, 42, 34, 26, 18,  10,  0}};
+inline constexpr CodeValues kIq3SValues = {{16, 18, 20, 22, 24, 26, 28, 30,
+                                            14, 12, 10, 8,  6,  4,  2,  0}};
+inline constexpr CodeValues kIq2Values = {{51, 68, 86, 86, 35, 18, 0, 0}};
+inline constexpr CodeValues kIq1Values = {{2, 10, 18, 18, 0, 8, 16, 16}};
 inline constexpr GroupedFormat kGroupedFormats[] = {
     // Holds all in blocks of 256, where parts of one weight have several of them.
     {WeightFormat::kQ8KM, 8, 256, 16, 128, {kHalfOf128, kSignedOf16, kHalfOf128, kByteOf16}},
