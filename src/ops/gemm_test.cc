@@ -196,7 +196,7 @@ TEST(QuantisedGemm, HoldsTheLeastAndTheLargestIntegers) {
       const float lowest = format.has_base() ? -centre - 1.0f : -centre;
       const GroupedFormat* table =
           std::ranges::find(kGroupedFormats, w.format, &GroupedFormat::format);
-      const bool values = table != std::end(kGroupedFormats) && table->values;
+      const bool values = table != std::end(kGroupedFormats) && table->has_values();
       const auto code = static_cast<float>(
           values ? table->Value(static_cast<int>(codes == least ? least : most)) : 0);
       const float scale = format.divides ? 2.0f : 0.5f;
