@@ -219,11 +219,15 @@ void PackedMatrix::ReadRow(int64_t matrix, int64_t row, float* out) const {
 }
 
 void PackedMatrix::ReadCodes(int64_t matrix, int64_t row, float* out) const {
+  const WeightFormatRow& row_format = RowOf(format);
   const PanelLayout layout(*this);
   const std::byte* base = panel(matrix, row / kPanelRows);
-  for (int64_t c = 0; c < k; ++c) {
-    const std::byte* lines = base + layout.CodesAt(c / layout.columns());
-    out[c] = RowOf(format).code_at(lines, row % kPanelRows, c % layout.columns());
+  const int64_t lane = row % kPanelRows, columns = layout.columns();
+  for (int64_t begin = 0; begin < k; begin += columns) {
+    const std::byte* lines = base + layout.CodesAt(begin / columns);
+    for (int64_t c = 0; c < std::min(columns, k - begin); ++c) {
+      out[begin + c] = row_format.code_at(lines, lane, c);
+    }
   }
 }
 

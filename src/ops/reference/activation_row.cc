@@ -22,31 +22,38 @@ ActivationRow::ActivationRow(const Device& device, WeightFormat format, bool exa
   scale_ = row.scale;
 }
 
-double ActivationRow::Times(const PackedMatrix& w, int64_t matrix, int64_t output) const {
-  const auto k = static_cast<int64_t>(values_.size());
-  const WeightFormatRow& format = RowOf(w.format);
-  if (!format.integers) {
+WeightRow::WeightRow(const PackedMatrix& w, int64_t matrix, int64_t output)
+    : format_(RowOf(w.format)), values_(static_cast<size_t>(w.k)) {
+  if (!format_.integers) {
+    w.ReadRow(matrix, output, values_.data());
+    return;
+  }
+  w.ReadCodes(matrix, output, values_.data());
+  const int64_t group = format_.group == 0 ? w.k : format_.group;
+  for (int64_t c = 0; c < w.k; c += group) shared_.push_back(w.CodedAt(matrix, output, c));
+}
+
+double ActivationRow::Times(const WeightRow& w) const {
+  const size_t k = values_.size();
+  if (!w.format_.integers) {
     double sum = 0;
-    for (int64_t c = 0; c < k; ++c) {
-      sum += double{values_[static_cast<size_t>(c)]} * w.At(matrix, output, c);
-    }
+    for (size_t c = 0; c < k; ++c) sum += double{values_[c]} * w.values_[c];
     return sum;
   }
-  std::vector<float> codes(values_.size());
-  w.ReadCodes(matrix, output, codes.data());
   // Integers below 2^31 are exact in double.
-  const int64_t group = format.group == 0 ? k : format.group;
+  const size_t group = w.format_.group == 0 ? k : static_cast<size_t>(w.format_.group);
   float total = 0;
-  for (int64_t begin = 0; begin < k; begin += group) {
+  for (size_t begin = 0; begin < k; begin += group) {
     double sum = 0, integers = 0;
-    for (int64_t c = begin; c < std::min(k, begin + group); ++c) {
-      const double value = values_[static_cast<size_t>(c)];
-      sum += value * codes[static_cast<size_t>(c)];
-      integers += value;
+    for (size_t c = begin; c < std::min(k, begin + group); ++c) {
+      sum += double{values_[c]} * w.values_[c];
+      integers += values_[c];
     }
-    const PackedMatrix::Coded shared = w.CodedAt(matrix, output, begin);
+    const PackedMatrix::Coded& shared = w.shared_[begin / group];
     total = std::fma(static_cast<float>(sum), shared.scale, total);
-    if (format.has_base()) total = std::fma(static_cast<float>(-integers), shared.base, total);
+    if (w.format_.has_base()) {
+      total = std::fma(static_cast<float>(-integers), shared.base, total);
+    }
   }
   return total * scale_;
 }

@@ -57,16 +57,29 @@ void RunWrite(const OpContext&, const WriteKvArgs& a, std::byte*) {
   }
 }
 
+// What a sequence's pages hold of one head, by position.
+struct CachedHead {
+  CachedHead(const AttentionArgs& a, const SequenceSpan& span, int64_t head) {
+    for (int64_t p = 0; p < span.start + span.token_count; ++p) {
+      const KvPage page = KvPageOf(a.shape, a.cache, span, p, head);
+      keys.push_back(KvRow(a.shape.kv_dtype, page.keys, p % kBlockTokens));
+      values.push_back(KvRow(a.shape.kv_dtype, page.values, p % kBlockTokens));
+    }
+  }
+
+  std::vector<std::vector<double>> keys, values;
+};
+
 // One query head at one position.
-void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int64_t h) {
-  const int64_t dim = a.shape.head_dim, kv_head = h / (a.shape.heads / a.shape.kv_heads);
+void AttendOne(const AttentionArgs& a, const SequenceSpan& span, const CachedHead& cached,
+               int64_t i, int64_t h) {
+  const int64_t dim = a.shape.head_dim;
   const int64_t token = span.token_begin + i, keys = span.start + i + 1;
   const int64_t first = a.cache.skip_first && keys > 1 ? 1 : 0;
   const float* q = a.q.row(token) + h * dim;
   std::vector<double> scores(static_cast<size_t>(keys), -std::numeric_limits<double>::infinity());
   for (int64_t p = first; p < keys; ++p) {
-    const KvPage page = KvPageOf(a.shape, a.cache, span, p, kv_head);
-    const std::vector<double> k = KvRow(a.shape.kv_dtype, page.keys, p % kBlockTokens);
+    const std::vector<double>& k = cached.keys[static_cast<size_t>(p)];
     double dot = 0;
     for (int64_t c = 0; c < dim; ++c) dot += q[c] * k[static_cast<size_t>(c)];
     scores[static_cast<size_t>(p)] = dot * a.scale;
@@ -77,8 +90,7 @@ void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int6
   double sum = 0;
   for (int64_t p = first; p < keys; ++p) {
     const double weight = std::exp(scores[static_cast<size_t>(p)] - maximum);
-    const KvPage page = KvPageOf(a.shape, a.cache, span, p, kv_head);
-    const std::vector<double> v = KvRow(a.shape.kv_dtype, page.values, p % kBlockTokens);
+    const std::vector<double>& v = cached.values[static_cast<size_t>(p)];
     sum += weight;
     for (size_t c = 0; c < out.size(); ++c) out[c] += weight * v[c];
   }
@@ -93,8 +105,14 @@ void AttendOne(const AttentionArgs& a, const SequenceSpan& span, int64_t i, int6
 void RunAttention(const OpContext&, const AttentionArgs& a, std::byte*) {
   for (int32_t s = 0; s < a.sequences.count; ++s) {
     const SequenceSpan& span = a.sequences.spans[s];
-    for (int64_t i = 0; i < span.token_count; ++i) {
-      for (int64_t h = 0; h < a.shape.heads; ++h) AttendOne(a, span, i, h);
+    const int64_t shared_by = a.shape.heads / a.shape.kv_heads;
+    for (int64_t kv_head = 0; kv_head < a.shape.kv_heads; ++kv_head) {
+      const CachedHead cached(a, span, kv_head);
+      for (int64_t i = 0; i < span.token_count; ++i) {
+        for (int64_t h = 0; h < shared_by; ++h) {
+          AttendOne(a, span, cached, i, kv_head * shared_by + h);
+        }
+      }
     }
   }
 }

@@ -75,12 +75,12 @@ void AddExpert(const Device& device, const float* x, const PackedMatrix& gate_up
   const ActivationRow in(device, gate_up.format, false, x, gate_up.k);
   std::vector<float> h(static_cast<size_t>(gate_up.n));
   for (int64_t i = 0; i < gate_up.n; ++i) {
-    const double g = in.Times(gate_up, gate, i), u = in.Times(gate_up, gate + 1, i);
+    const double g = in.Times({gate_up, gate, i}), u = in.Times({gate_up, gate + 1, i});
     h[static_cast<size_t>(i)] = static_cast<float>(GatedUnit(g, u, limit));
   }
   const ActivationRow hidden(device, down.format, false, h.data(), down.k);
   for (int64_t n = 0; n < down.n; ++n) {
-    y[n] = std::fma(scale, static_cast<float>(hidden.Times(down, matrix, n)), y[n]);
+    y[n] = std::fma(scale, static_cast<float>(hidden.Times({down, matrix, n})), y[n]);
   }
 }
 

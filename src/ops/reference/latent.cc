@@ -1,6 +1,7 @@
 // References of norms and rotations per head, latent cache rows, products per head, and keys and
 // values from cache rows.
 #include <cmath>
+#include <vector>
 
 #include "ops/reference/activation_row.h"
 #include "ops/reference/kv_row.h"
@@ -67,15 +68,21 @@ void RunWriteLatent(const OpContext&, const WriteLatentArgs& a, std::byte*) {
   }
 }
 
+std::vector<WeightRow> WeightRows(const PackedMatrix& w, int64_t matrix) {
+  std::vector<WeightRow> rows;
+  for (int64_t n = 0; n < w.n; ++n) rows.emplace_back(w, matrix, n);
+  return rows;
+}
+
 void RunHeadLinear(const OpContext& context, const HeadLinearArgs& args, std::byte*) {
-  for (int64_t r = 0; r < args.x.rows; ++r) {
-    for (int64_t i = 0; i < args.w->count; ++i) {
+  for (int64_t i = 0; i < args.w->count; ++i) {
+    const std::vector<WeightRow> outputs = WeightRows(*args.w, i);
+    for (int64_t r = 0; r < args.x.rows; ++r) {
       const double gate = args.gate.data ? Sigmoid(args.gate.row(r)[i]) : 1.0;
       const ActivationRow x(context.device, args.w->format, false, args.x.row(r) + i * args.x_step,
                             args.w->k);
-      for (int64_t n = 0; n < args.w->n; ++n) {
-        args.y.row(r)[i * args.y_step + n] = static_cast<float>(x.Times(*args.w, i, n) * gate);
-      }
+      float* y = args.y.row(r) + i * args.y_step;
+      for (const WeightRow& w : outputs) *y++ = static_cast<float>(x.Times(w) * gate);
     }
   }
 }
@@ -83,24 +90,21 @@ void RunHeadLinear(const OpContext& context, const HeadLinearArgs& args, std::by
 void RunExpandLatent(const OpContext& context, const ExpandLatentArgs& a, std::byte*) {
   SequenceSpan heads;
   heads.tables[0] = a.blocks;
-  for (int64_t p = 0; p < a.span->start + a.span->token_count; ++p) {
-    const int64_t slot = p % kBlockTokens;
-    const KvPage from = KvPageOf(a.shape, a.cache, *a.span, p, 0);
-    const std::vector<double> stored = KvRow(a.shape.kv_dtype, from.keys, slot);
-    const std::vector<float> row(stored.begin(), stored.end());
-    for (int64_t h = 0; h < a.keys->count; ++h) {
+  for (int64_t h = 0; h < a.keys->count; ++h) {
+    const std::vector<WeightRow> keys = WeightRows(*a.keys, h), values = WeightRows(*a.values, h);
+    for (int64_t p = 0; p < a.span->start + a.span->token_count; ++p) {
+      const int64_t slot = p % kBlockTokens;
+      const KvPage from = KvPageOf(a.shape, a.cache, *a.span, p, 0);
+      const std::vector<double> stored = KvRow(a.shape.kv_dtype, from.keys, slot);
+      const std::vector<float> row(stored.begin(), stored.end());
       const KvPage page = KvPageOf(a.heads, {}, heads, p, h);
       const ActivationRow key_row(context.device, a.keys->format, false, row.data(), a.keys->k);
       const ActivationRow value_row(context.device, a.values->format, false, row.data(),
                                     a.values->k);
       std::vector<float> key, value;
-      for (int64_t n = 0; n < a.keys->n; ++n) {
-        key.push_back(static_cast<float>(key_row.Times(*a.keys, h, n)));
-      }
+      for (const WeightRow& w : keys) key.push_back(static_cast<float>(key_row.Times(w)));
       key.insert(key.end(), row.begin() + a.shape.value_dim, row.end());
-      for (int64_t n = 0; n < a.values->n; ++n) {
-        value.push_back(static_cast<float>(value_row.Times(*a.values, h, n)));
-      }
+      for (const WeightRow& w : values) value.push_back(static_cast<float>(value_row.Times(w)));
       StoreKvRow(a.heads.kv_dtype, key.data(), slot, page.keys);
       StoreKvRow(a.heads.kv_dtype, value.data(), slot, page.values);
     }

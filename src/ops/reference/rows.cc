@@ -1,6 +1,7 @@
 // References of the row-wise ops: embedding, norms, products, gates.
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "ops/reference/activation_row.h"
 #include "ops/reference/reference.h"
@@ -59,10 +60,14 @@ void RunGatedNorm(const OpContext&, const GatedNormArgs& args, std::byte*) {
 }
 
 void RunLinear(const OpContext& context, const LinearArgs& args, std::byte*) {
+  std::vector<ActivationRow> rows;
   for (int64_t r = 0; r < args.x.rows; ++r) {
-    const ActivationRow x(context.device, args.w->format, args.exact, args.x.row(r), args.w->k);
-    for (int64_t n = 0; n < args.w->n; ++n) {
-      args.y.row(r)[n] = static_cast<float>(x.Times(*args.w, 0, n));
+    rows.emplace_back(context.device, args.w->format, args.exact, args.x.row(r), args.w->k);
+  }
+  for (int64_t n = 0; n < args.w->n; ++n) {
+    const WeightRow w(*args.w, 0, n);
+    for (int64_t r = 0; r < args.x.rows; ++r) {
+      args.y.row(r)[n] = static_cast<float>(rows[static_cast<size_t>(r)].Times(w));
     }
   }
 }
