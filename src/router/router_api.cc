@@ -62,6 +62,8 @@ RouterApi::OwnMatch RouterApi::MatchOwn(const HttpRequest& request) {
   const std::string_view path = request.path;
   OwnMatch other;  // with another method
   for (const OwnRoute& row : kRows) {
+    // The first path that fits is the request's: /engines/a/drain is no engine called a/drain.
+    if (other.route != nullptr && other.route->path != row.path) continue;
     const size_t at = std::min(row.path.find(kName), row.path.size());
     const bool named = at < row.path.size();
     const std::string_view before = row.path.substr(0, at);
@@ -76,7 +78,7 @@ RouterApi::OwnMatch RouterApi::MatchOwn(const HttpRequest& request) {
     if (match.method) return match;
     if (other.route == nullptr) {
       other = match;
-    } else if (other.route->path == row.path) {
+    } else {
       other.allow.append(", ").append(row.method);
     }
   }

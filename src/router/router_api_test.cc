@@ -130,6 +130,9 @@ TEST_F(RouterApiTest, EachOfItsRoutesDoesWhatItSays) {
                       {"POST", "/health", 405, "/health accepts GET, not POST"},
                       {"GET", "/reload", 405, "/reload accepts POST, not GET"},
                       {"GET", "/engines/a/drain", 405, "accepts POST, not GET"},
+                      {"PUT", "/engines/a/drain", 405, "accepts POST, not PUT"},
+                      {"PUT", "/engines/a/resume", 405, "accepts POST, not PUT"},
+                      {"DELETE", "/engines/a", 405, "accepts PUT, not DELETE"},
                       {"GET", "/engines//drain", 405, "accepts PUT, not GET"},
                       {"GET", "/engines/", 404, "no such path: /engines/"},
                       {"GET", "/engines/a/none", 405, "accepts PUT"},
@@ -155,6 +158,7 @@ TEST_F(RouterApiTest, EachOfItsRoutesDoesWhatItSays) {
   EXPECT_THAT(Metrics(), HasSubstr(fmt::format("rejections_total {}\n", refused)));
   EXPECT_EQ(reloads_, 1);
   EXPECT_EQ(Answer(Request("POST", "/health")).allow, "GET");
+  EXPECT_EQ(Answer(Request("PUT", "/engines/a/drain")).allow, "POST");
   EXPECT_EQ(Answer(Request("DELETE", "/route/v1/models")).allow, "POST, GET");
   EXPECT_THAT(Answer(Request("GET", "/metrics")).content_type, HasSubstr("text/plain"));
   EXPECT_TRUE(engine_.requests.empty());
