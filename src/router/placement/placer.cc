@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "base/check.h"
 
@@ -16,11 +15,10 @@ constexpr double kRequestTokens = 64;
 constexpr double kSessionTokens = 512;
 // Work is forgotten by halves as so many tokens are computed for each engine.
 constexpr double kWorkTokens = 65536;
-// What an engine was given beyond the others counts by half: a lone conversation stays where it is.
+// What an engine was given counts by half: a lone conversation stays where it is.
 constexpr double kWorkWeight = 0.5;
-// A beginning that another engine has costs an engine without it more than its tokens: it is kept
-// twice, and the next prompt with it is computed whole too, for only then is there a state where
-// the two part.
+// A beginning that an engine has saves more than its tokens. Elsewhere it would be kept twice, and
+// the next prompt with it computed whole too, for only then is there a state where the two part.
 constexpr double kCopyWeight = 0.5;
 constexpr size_t kHomesMax = 1 << 18;
 
@@ -89,25 +87,16 @@ Placer::Choice Placer::Choose(const PromptKeys& prompt, std::span<const EngineLo
     const auto at = static_cast<size_t>(turn_++ % std::ssize(engines));
     return choice_of(engines[at].engine, Reason::kOrder);
   }
-  double least_work = std::numeric_limits<double>::max();
-  int64_t most_reused = 0;
-  std::vector<Choice> choices;
-  for (const EngineLoad& load : engines) {
-    least_work = std::min(least_work, engines_.at(load.engine).work);
-    choices.push_back(choice_of(load.engine, Reason::kLoad));
-    most_reused = std::max(most_reused, choices.back().reused_tokens);
-  }
   const int32_t home = prompt.session == 0 ? -1 : sessions_.Find(prompt.session);
   double best_cost = std::numeric_limits<double>::max();
-  for (size_t i = 0; i < choices.size(); ++i) {
-    const EngineLoad& load = engines[i];
-    Choice& choice = choices[i];
+  for (const EngineLoad& load : engines) {
+    Choice choice = choice_of(load.engine, Reason::kLoad);
     double cost = static_cast<double>(load.backlog_tokens) +
                   kRequestTokens * static_cast<double>(load.requests) +
-                  kWorkWeight * (engines_.at(load.engine).work - least_work);
+                  kWorkWeight * engines_.at(load.engine).work;
     if (policy_ == Policy::kPrefix) {
-      cost += static_cast<double>(choice.computed_tokens) +
-              kCopyWeight * static_cast<double>(most_reused - choice.reused_tokens);
+      cost += static_cast<double>(choice.computed_tokens) -
+              kCopyWeight * static_cast<double>(choice.reused_tokens);
       if (choice.reused_tokens > 0) choice.reason = Reason::kPrefix;
       if (load.engine == home) {
         cost -= kSessionTokens;
