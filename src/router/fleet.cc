@@ -487,9 +487,10 @@ asio::awaitable<void> Fleet::Watch(FleetEngine& engine) {
   engine.lease_until_us = MonotonicUs() + int64_t{config_.lease_ms} * 1000;
   // An engine that was removed is watched until it has finished what it has.
   while (!closed_ && !(engine.removed && engine.stays.empty())) {
+    engine.ask_now = false;
     co_await Ask(engine, upstream);
     EndRegistrations();
-    if (engine.removed && engine.stays.empty()) break;
+    if (engine.ask_now) continue;
     timer.expires_after(std::chrono::milliseconds(config_.probe_ms));
     co_await timer.async_wait(kTuple);
   }

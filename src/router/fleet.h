@@ -35,8 +35,9 @@ struct FleetEngine {
   FleetEngine(int32_t engine, EngineAddress engine_address,
               RouterMetrics::Engine& metrics_of_engine)
       : number(engine), address(std::move(engine_address)), metrics(metrics_of_engine) {}
-  // Its watch asks it now, if it waits.
+  // Its watch asks it now, or again as soon as the question under way has ended.
   void AskNow() {
+    ask_now = true;
     if (timer != nullptr) timer->cancel();
   }
 
@@ -59,6 +60,7 @@ struct FleetEngine {
   int64_t others_requests = 0;          // requests there that are not ours
   int32_t load_status = 0;              // of its last answer about its load; 401: its key is wrong
   asio::steady_timer* timer = nullptr;  // of its watch: until it is asked again
+  bool ask_now = false;                 // since its last question began
 };
 
 // A request's stay at an engine: part of its load, and ended when the engine is lost.

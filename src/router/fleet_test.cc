@@ -414,6 +414,18 @@ TEST_F(FleetTest, WhereAnEngineSaysWhatItHoldsIsReadAgain) {
   EXPECT_EQ(Engines(0, "prefix_blocks"), 3) << "nothing has changed";
 }
 
+TEST_F(FleetTest, AnEngineThatIsAskedMeanwhileIsAskedOnceMore) {
+  probe_ms_ = 60'000;
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Until([&] { return one_.asked["/ready"] == 1; }));
+  ASSERT_EQ(Engines(0, "state"), "unknown") << "the answer is on its way";
+  one_.answers["/ready"] = {503, "{}"};
+  fleet_.Apply(Config({one_.Address("a")}));
+  EXPECT_TRUE(Is(0, "not_ready"));
+  for (int i = 0; i < 20; ++i) io_.run_one_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(one_.asked["/ready"], 2);
+}
+
 TEST_F(FleetTest, AnEngineIsForgottenAsSoonAsItsLastRequestEnds) {
   probe_ms_ = 60'000;
   Start({one_.Address("a")});
