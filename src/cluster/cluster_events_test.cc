@@ -33,6 +33,11 @@ Hardware Slow() {
   hardware.memory_bytes_per_second = 2e5;
   return hardware;
 }
+// On slow hardware.
+ClusterRequest Lasting(double at, uint64_t key, double seconds) {
+  const double step = Served({}, {At(0, 7, 64, 20)}, Slow()).inter_token.mean();
+  return At(at, key, 64, static_cast<int32_t>(std::lround(seconds / step)));
+}
 
 TEST(ClusterEvents, ARequestWaitsForTheRepairOfTheOnlyEngine) {
   const ClusterOptions options{.fail_every_seconds = 20, .repair_seconds = 60, .seed = 1};
@@ -123,15 +128,11 @@ TEST(ClusterEvents, AnEngineThatStartsTakesRequestsOnceItRuns) {
 }
 
 TEST(ClusterEvents, AnEngineThatLeavesTakesRequestsAgainWhenItIsWanted) {
-  const double step = Served({}, {At(0, 7, 64, 20)}, Slow()).inter_token.mean();
-  const auto lasting = [&](double at, uint64_t key, double seconds) {
-    return At(at, key, 64, static_cast<int32_t>(std::lround(seconds / step)));
-  };
   // At 10 s two requests are there, and the second engine starts. At 20 s there is only the one
   // that runs on it, so it leaves; at 30 s there are three. The last request finds it free.
-  const std::vector<ClusterRequest> requests{lasting(1, 10, 10),  lasting(1, 11, 5),
-                                             lasting(12, 12, 30), lasting(25, 13, 30),
-                                             lasting(25, 14, 30), At(45, 15, 64, 1)};
+  const std::vector<ClusterRequest> requests{Lasting(1, 10, 10),  Lasting(1, 11, 5),
+                                             Lasting(12, 12, 30), Lasting(25, 13, 30),
+                                             Lasting(25, 14, 30), At(45, 15, 64, 1)};
   const ClusterReport report = Served(
       {.engines = 2, .running_max = 1, .scale_requests = 1, .start_seconds = 1}, requests, Slow());
   EXPECT_EQ(report.finished, 6);
@@ -139,6 +140,18 @@ TEST(ClusterEvents, AnEngineThatLeavesTakesRequestsAgainWhenItIsWanted) {
   const double alone = Served({}, {At(0, 7, 64, 1)}, Slow()).first_token.mean();
   EXPECT_NEAR(report.first_token.Quantile(4 / 6.0), alone, 0.02 * alone) << "four do not wait";
   EXPECT_GT(report.first_token.Quantile(5 / 6.0), 8);
+}
+
+TEST(ClusterEvents, TheRouterForgetsTheCacheOfAnEngineThatLeft) {
+  // The second engine runs from 11 s to 30 s and gets the prompt; the first one gets it while it
+  // is alone. When the second one is back, it has had less work, but has nothing of the prompt.
+  const ClusterReport report =
+      Served({.engines = 2, .route = Policy::kPrefix, .scale_requests = 1, .start_seconds = 1},
+             {Lasting(1, 10, 12), Lasting(1, 11, 12), At(12, 7, 640, 1), At(35, 7, 640, 1),
+              Lasting(36, 12, 8), Lasting(36, 13, 8), At(45, 7, 640, 1)},
+             Slow());
+  EXPECT_EQ(report.starts, 2);
+  EXPECT_EQ(report.reused_tokens, 576) << "the last prompt goes to the first engine";
 }
 
 TEST(ClusterEvents, ATurnComesAfterTheOneBeforeAndItsTool) {
