@@ -6,7 +6,7 @@
 namespace braid::kv {
 namespace {
 
-constexpr int64_t kAnswerUs = 5'000'000;  // an answer that has not ended by then will not
+constexpr int64_t kAnswerUs = 5'000'000;  // an answer that brings nothing for so long has no end
 constexpr int64_t kAgainUs = 1'000'000;
 constexpr size_t kHeldMax = 4096;
 constexpr int64_t kHeldBytesMax = int64_t{64} << 20;
@@ -23,11 +23,13 @@ std::optional<uint64_t> EventStream::Question(int64_t now_us) {
   }
   if (!asks_ || !can_ask_) return {};
   if (asked_us_ == 0) {
-    asked_us_ = now_us;
+    asked_us_ = heard_us_ = now_us;
+    hears_ = false;
     asked_from_ = next_;
     return next_;
   }
-  if (now_us - asked_us_ >= kAnswerUs) {
+  if (std::exchange(hears_, false)) heard_us_ = now_us;
+  if (now_us - heard_us_ >= kAnswerUs) {
     asks_ = false;
     DeliverHeld(false);
   }
@@ -103,6 +105,7 @@ void EventStream::OnAnswer(uint64_t number, std::string_view payload) {
     answered_ = true;
     return DeliverHeld(next_ > asked_from_);
   }
+  hears_ = true;
   if (number < next_) return;
   if (number > next_) GoOnAt(number);
   Deliver(number, payload);

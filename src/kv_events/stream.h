@@ -47,6 +47,8 @@ class EventStream {
   std::optional<uint64_t> live_;  // the last number that came by itself
   bool asks_ = true;              // there is something to ask for, or it was asked
   int64_t asked_us_ = 0;          // 0: not yet
+  int64_t heard_us_ = 0;          // when it was asked, or when a batch of the answer was last there
+  bool hears_ = false;            // one has come since
   bool answered_ = false;         // the last question, to its end
   uint64_t asked_from_ = 0;
   std::deque<Held> held_;  // came while something was asked for

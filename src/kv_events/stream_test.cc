@@ -123,6 +123,23 @@ TEST(EventStream, GivesAnAnswerFiveSecondsToEnd) {
   EXPECT_EQ(taken.Next(), Ranks{}) << "the question is over";
 }
 
+TEST(EventStream, AnAnswerMayTakeLongerWhileItBringsBatches) {
+  Taken taken;
+  EventStream stream(true, taken.take());
+  (void)stream.Question(kSecond);
+  stream.OnLive(3, Batch(3));
+  for (int32_t i = 0; i < 2; ++i) {
+    (void)stream.Question((5 + 4 * i) * kSecond);
+    stream.OnAnswer(static_cast<uint64_t>(i), Batch(i));
+    (void)stream.Question((6 + 4 * i) * kSecond);
+    EXPECT_EQ(taken.Next(), Ranks{i});
+  }
+  (void)stream.Question(15 * kSecond - 1);
+  EXPECT_EQ(taken.Next(), Ranks{});
+  (void)stream.Question(15 * kSecond);
+  EXPECT_EQ(taken.Next(), (Ranks{-1, 3})) << "five seconds after the last one";
+}
+
 TEST(EventStream, ForgetsWhatAGapHidesForGood) {
   Taken taken;
   EventStream without(false, taken.take());
