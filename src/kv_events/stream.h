@@ -1,6 +1,10 @@
 // The batches of one publisher in their order, from messages that may come late, twice, with gaps
 // or from another process at the same address. What is missing is asked for; when it cannot be had,
 // all that was known is forgotten and the batches go on from there. Pure: times are passed in.
+//
+// Another process is known by its smaller numbers. One whose numbers are larger when they come is
+// taken for a gap: messages have no id of their process, and the format has no room for one, since
+// some readers refuse batches with more fields. Who sees that a process is gone begins anew.
 #pragma once
 
 #include <cstdint>
