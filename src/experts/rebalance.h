@@ -28,6 +28,8 @@ struct PieceHeader {
   uint64_t checksum = 0;
   bool operator==(const PieceHeader&) const = default;
 };
+// Stands for a piece of a round that its sender has dropped. Zeros could be damage.
+inline constexpr PieceHeader kDroppedPiece{.attempt = -1};
 // Of the header's other fields and of the bytes.
 uint64_t ChecksumOf(const PieceHeader& header, std::span<const std::byte> bytes);
 

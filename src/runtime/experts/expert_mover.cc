@@ -116,9 +116,6 @@ struct Messages {
     }
     CHECK(at <= memory.bytes(), "messages of {} bytes in a step of {}", at, memory.bytes());
   }
-  void Zero() {
-    for (const MutableBytes part : parts) std::ranges::fill(part, std::byte{0});
-  }
 };
 
 }  // namespace
@@ -228,7 +225,7 @@ struct ExpertMover::State {
     }
     Status status;
     if (!pieces.empty()) {
-      Pack(pieces, work.sends, headers);
+      Pack(pieces, headers);
       status = Exchange();
     }
     lock.lock();
@@ -244,9 +241,9 @@ struct ExpertMover::State {
     if (Current(job)) rebalance.Fail(why);
   }
 
-  // Messages of known sizes: pieces with their headers; of a round that was dropped, zeros.
-  void Pack(const std::vector<MovePiece>& pieces, const std::vector<MovePiece>& sends,
-            std::vector<PieceHeader>& headers) {
+  // Messages of known sizes: pieces with their headers. Without `headers`, those of this rank's
+  // pieces, the round was dropped, and what is sent says so.
+  void Pack(const std::vector<MovePiece>& pieces, std::vector<PieceHeader>& headers) {
     std::vector<int64_t> out(static_cast<size_t>(shape.ranks)), in = out;  // bytes, by partner
     for (const MovePiece& piece : pieces) {
       const int32_t from = shape.RankOf(piece.source), to = shape.RankOf(piece.slot);
@@ -256,17 +253,20 @@ struct ExpertMover::State {
     }
     sent.Divide(out);
     received.Divide(in);
-    if (sends.empty()) return sent.Zero();
     std::vector<size_t> at(out.size());
-    for (size_t i = 0; i < sends.size(); ++i) {
-      const MovePiece& send = sends[i];
-      const auto to = static_cast<size_t>(shape.RankOf(send.slot));
+    auto next = headers.begin();
+    for (const MovePiece& piece : pieces) {
+      if (shape.RankOf(piece.source) != rank()) continue;
+      const auto to = static_cast<size_t>(shape.RankOf(piece.slot));
       std::byte* message = sent.parts[to].data() + at[to];
-      at[to] += static_cast<size_t>(MessageBytes(send));
-      std::byte* data = message + sizeof(PieceHeader);
-      layer(send.layer).Read(Local(send.source), send.begin, send.end, data);
-      PieceHeader& header = headers[i];
-      header.checksum = ChecksumOf(header, {data, static_cast<size_t>(send.end - send.begin)});
+      at[to] += static_cast<size_t>(MessageBytes(piece));
+      PieceHeader header = kDroppedPiece;
+      if (!headers.empty()) {
+        header = *next++;
+        std::byte* data = message + sizeof(header);
+        layer(piece.layer).Read(Local(piece.source), piece.begin, piece.end, data);
+        header.checksum = ChecksumOf(header, {data, static_cast<size_t>(piece.end - piece.begin)});
+      }
       std::memcpy(message, &header, sizeof(header));
     }
   }
@@ -296,8 +296,7 @@ struct ExpertMover::State {
       std::memcpy(place + piece.begin, bytes, count);
       lock.lock();
       if (!Current(job)) return;
-      // Zeros: its sender has dropped the round, and so will this rank.
-      if (header == PieceHeader{}) return;
+      if (header == kDroppedPiece) return;  // this rank will drop the round too, by the votes
       const bool expected = header.attempt == job.attempt && header.layer == piece.layer &&
                             header.slot == piece.slot && header.begin == piece.begin &&
                             header.end == piece.end;

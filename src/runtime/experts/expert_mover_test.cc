@@ -146,6 +146,10 @@ TEST(ExpertMover, IsNotReadyBeforeItsStepIsDone) {
 // The other ranks' threads do so too, and would wait for it.
 TEST(ExpertMover, ExchangesTheStepsOfARoundThatWasDropped) {
   Rank rank(2, 0, 2, {.step_bytes = 1500});
+  PieceHeader sent;
+  rank.group.look = [&](std::span<const Bytes> send, std::span<const MutableBytes>) {
+    std::memcpy(&sent, send[1].data(), sizeof(sent));
+  };
   rank.mover->Begin({{1, 0}});
   rank.mover->Step();
   ASSERT_TRUE(rank.group.AwaitCalls(1));
@@ -154,7 +158,8 @@ TEST(ExpertMover, ExchangesTheStepsOfARoundThatWasDropped) {
   rank.mover->Apply(std::array{MoveVote::kBusy, MoveVote::kFailed}, pool);
   EXPECT_FALSE(rank.mover->progress().moving);
   rank.mover->Step();
-  EXPECT_TRUE(rank.group.AwaitCalls(2));
+  ASSERT_TRUE(rank.group.AwaitCalls(2));
+  EXPECT_EQ(sent, kDroppedPiece);
   rank.mover->Step();
   EXPECT_TRUE(rank.group.AwaitCalls(3));
 }
@@ -175,7 +180,7 @@ TEST(ExpertMover, APieceWithAnotherAttemptDropsTheRound) {
   PieceHeader old = kPiece;
   old.attempt = 7;
   old.checksum = ChecksumOf(old, bytes);
-  for (const PieceHeader& header : {damaged, old}) {
+  for (const PieceHeader& header : {damaged, old, PieceHeader{}}) {
     Rank rank(2, 0, 2, {.step_bytes = 64 << 10});
     rank.group.look = [&](std::span<const Bytes>, std::span<const MutableBytes> receive) {
       Write(header, receive);
@@ -311,14 +316,17 @@ TEST(ExpertMover, AGroupThatIsLostFailsEveryRound) {
   EXPECT_EQ(rank.Held(), (std::vector<std::array<int, 3>>{{1, 1, 1}}));
 }
 
-// Zeros are what a rank sends that has dropped the round; this one will do so by the votes.
-TEST(ExpertMover, ZerosAreNoFailure) {
+// The other rank has dropped the round; this one will do so by the votes.
+TEST(ExpertMover, APieceOfADroppedRoundIsNoFailure) {
   Rank rank(2, 0, 2, {.step_bytes = 64 << 10});
+  rank.group.look = [&](std::span<const Bytes>, std::span<const MutableBytes> receive) {
+    Write(kDroppedPiece, receive);
+  };
   rank.mover->Begin({{1, 0}});
   rank.mover->Step();
   ASSERT_TRUE(rank.group.AwaitCalls(1));
   rank.mover->Step();
-  ASSERT_TRUE(rank.AwaitStep()) << "it has looked at them then";
+  ASSERT_TRUE(rank.AwaitStep()) << "it has looked at it then";
   EXPECT_EQ(rank.mover->vote(), MoveVote::kBusy);
 }
 
