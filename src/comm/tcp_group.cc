@@ -161,12 +161,14 @@ class TcpRank final : public Communicator {
   Status Check(size_t i) {
     const FrameHeader& in = peers_[i].in;
     if (in.call == kFarewell) return GiveUp(static_cast<int32_t>(in.bytes));
-    if (in.call == call_ && in.bytes == peers_[i].receive.size()) return {};
-    return GiveUp(
-        Member(i),
-        fmt::format("rank {} sent {} bytes to rank {}, which expected {}", Member(i), in.bytes,
-                    Member(static_cast<size_t>(rank())), peers_[i].receive.size()),
-        ErrorCode::kInternal);
+    const size_t expected = peers_[i].receive.size();
+    if (in.call == call_ && in.bytes == expected) return {};
+    const std::string number =
+        in.call == call_ ? "" : fmt::format(" in message {} instead of {}", in.call, call_);
+    return GiveUp(Member(i),
+                  fmt::format("rank {} sent {} bytes{} to rank {}, which expected {}", Member(i),
+                              in.bytes, number, Member(static_cast<size_t>(rank())), expected),
+                  ErrorCode::kInternal);
   }
 
   std::string NoWord(int32_t missing) const {

@@ -422,6 +422,19 @@ TEST(TcpGroup, WhoGivesUpTellsARankThatReadsSlowly) {
   EXPECT_EQ(first.Join(), "rank 1 sent 7 bytes to rank 0, which expected 10000000");
 }
 
+TEST(TcpGroup, AHeaderOfZerosEndsTheGroupAtOnce) {
+  FirstOfTwo first([](Communicator& comm) { return comm.Barrier(); });
+  std::vector<Socket> sockets;
+  for (const int32_t channel : {0, 1, 2, 3, 4, 5}) sockets.push_back(first.Call(channel));
+  const std::array<std::byte, 16> zeros = {};
+  ASSERT_TRUE(SendAll(sockets[0], zeros, first.EndUs()));
+  std::vector<std::byte> all(2 * 66 + 2 * zeros.size());  // addresses, its message, its last word
+  EXPECT_TRUE(ReceiveAll(sockets[0], all, first.EndUs()));
+  sockets.clear();
+  EXPECT_EQ(first.Join(),
+            "rank 1 sent 0 bytes in message 0 instead of 1 to rank 0, which expected 0");
+}
+
 TEST(TcpGroup, ARankWithAnotherSecretStaysOut) {
   const auto errors = OnTcp(
       3, kShort, [](Communicator& comm) { return comm.Barrier(); },
