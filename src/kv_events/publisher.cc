@@ -28,7 +28,9 @@ constexpr size_t kQueuedMax = 100'000;  // batches that wait to be sent
 // Batches that can be asked for again.
 constexpr size_t kKeptBatches = 10'000;
 constexpr int64_t kKeptBytes = int64_t{64} << 20;
-constexpr int kHighWater = 100'000;         // messages that ZeroMQ holds for a slow gateway
+// Messages that ZeroMQ holds for a slow gateway: at least an answer with all that is kept. ZeroMQ
+// does not count their bytes, so this bounds the memory.
+constexpr int kHighWater = 2 * kKeptBatches;
 constexpr int kLingerMs = 1000;             // to send what is queued when the engine stops
 constexpr int64_t kRequestBytesMax = 1024;  // of a gateway's question
 

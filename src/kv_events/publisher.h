@@ -4,7 +4,9 @@
 // own encodes and sends them. Numbers count from 0 without a gap.
 //
 // Nobody waits for a gateway: one that is too slow misses batches and sees it by the numbers. The
-// queue, the batches that are kept and the requests that are read are bounded.
+// queue, the batches that are kept and the requests that are read are bounded. So is what a gateway
+// that does not read takes, in batches: 20,000, each at most what a step has stored and evicted,
+// about 350 bytes for a block.
 #pragma once
 
 #include <memory>

@@ -99,20 +99,24 @@ class PublisherTest : public ::testing::Test {
     changes.cleared = hashes == 0;
     publisher_->OnPrefixes(DpRankId(rank), std::move(changes));
   }
+  // Whoever subscribes hears from some batch on: the first one. They have the ranks 0, 1, …
+  std::vector<std::string> PublishUntilHeard(int32_t* published) {
+    std::vector<std::string> frames;
+    while (frames.empty() && *published < 3000) {
+      Publish((*published)++);
+      frames = gateway_->Next(10);
+    }
+    return frames;
+  }
 
   Zmq zmq_{};
   std::unique_ptr<Publisher> publisher_;
   std::unique_ptr<Gateway> gateway_;
 };
 
-// Whoever subscribes hears from some batch on.
 TEST_F(PublisherTest, EachBatchComesOnceWithItsTopicAndNumber) {
   int32_t published = 0;
-  std::vector<std::string> frames;
-  while (frames.empty() && published < 3000) {
-    Publish(published++);
-    frames = gateway_->Next(10);
-  }
+  std::vector<std::string> frames = PublishUntilHeard(&published);
   for (int i = 0; i < 3; ++i) Publish(published++);
   ASSERT_EQ(frames.size(), 3u);
   for (uint64_t number = DecodeNumber(frames[1]); number < static_cast<uint64_t>(published);) {
@@ -168,6 +172,24 @@ TEST_F(PublisherTest, BatchesThatFindNoRoomLeaveOutTheirNumbers) {
   Publish(kMany + 1);
   EXPECT_EQ(gateway_->Ask(kMany + 1), std::vector<uint64_t>{kMany + 1});
   EXPECT_EQ(gateway_->ranks, std::vector<int32_t>{kMany + 1});
+}
+
+// So that it takes no more of the engine's memory.
+TEST_F(PublisherTest, AGatewayThatDoesNotReadMissesBatches) {
+  constexpr int32_t kMany = 30'000, kLarge = 5000, kLast = 5001;  // the others are their ranks
+  int32_t published = 0;
+  ASSERT_FALSE(PublishUntilHeard(&published).empty());
+  for (int32_t i = 0; i < kMany; ++i) Publish(kLarge, 450);
+  (void)gateway_->Ask(kEnd - 1);  // it is answered when nothing waits any more
+  int32_t heard = 0;
+  for (int32_t rank = 0; rank != kLast;) {
+    const std::vector<std::string> frames = gateway_->Next(100);
+    if (frames.empty()) Publish(kLast);
+    if (frames.size() == 3) rank = DecodeBatch(frames[2])->dp_rank;
+    heard += !frames.empty() && rank == kLarge;
+  }
+  EXPECT_GT(heard, 10'000);
+  EXPECT_LT(heard, kMany);
 }
 
 // A router's first frame names the sender.
