@@ -257,6 +257,7 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
       return HandoffCounts{s.partners, s.done, s.failed, s.bytes, s.early_bytes};
     };
   }
+  context.tier_ahead_bytes = [&engine] { return engine.tier_ahead_bytes(); };
   context.tier_on_disk =
       !engine.options().cache_dir.empty() || engine.options().cache_host_bytes == 0;
   if (engine.rank_counts() != nullptr) {

@@ -508,6 +508,9 @@ std::string Engine::ExplainOps() const { return state_->executor->ExplainOps(); 
 std::string Engine::ModelLines() const { return ModelLinesOf(state_->fingerprint_parts()); }
 handoff::Partners* Engine::partners() const { return state_->partners.get(); }
 const ExpertRecorder* Engine::experts() const { return state_->experts.get(); }
+int64_t Engine::tier_ahead_bytes() const {
+  return state_->tier ? state_->tier->stats().ahead_bytes : 0;
+}
 const kv::Publisher* Engine::kv_events() const { return state_->kv_events.get(); }
 double Engine::load_seconds() const { return state_->load_seconds; }
 const ExpertMover* Engine::mover() const { return state_->executor->mover(); }

@@ -56,6 +56,7 @@ class Engine {
   RunningFormats weight_formats() const;
   const ExpertRecorder* experts() const;   // null: the model has none
   handoff::Partners* partners() const;     // null: there are none
+  int64_t tier_ahead_bytes() const;        // see DiskTierStats
   const kv::Publisher* kv_events() const;  // null: nobody hears of prefixes
   const ExpertMover* mover() const;        // null: experts stay where they are
   const RankCounts* rank_counts() const;   // of experts on several ranks; null: there are none

@@ -225,14 +225,18 @@ void ServerMetrics::AddTier() {
            counter("braid:tier_waits_total", kWaits),
            counter("braid:tier_wait_seconds_total", kWait),
            counter("braid:tier_unwritten_total",
-                   "Prefixes not written to a tier in full: evicted first, or too many waited.")};
+                   "Prefixes not written to a tier in full: evicted first, or too many waited."),
+           counter("braid:tier_read_ahead_bytes_total",
+                   "Bytes of pages of waiting requests that the system read into its page cache or "
+                   "had there, of this process's ranks.")};
   host_ = {counter("braid:tier_hits_total", kHits, "host"),
            counter("braid:tier_read_bytes_total", kRead, "host"),
            counter("braid:tier_waits_total", kWaits, "host"),
            counter("braid:tier_wait_seconds_total", kWait, "host")};
 }
 
-void ServerMetrics::ShowTier(const SchedulerStats& scheduler) {
+void ServerMetrics::ShowTier(const Outside& outside) {
+  const SchedulerStats& scheduler = outside.driver.scheduler;
   const TierCounts& tier = scheduler.tier;
   tier_parts_->Set(static_cast<double>(scheduler.tier_parts));
   AdvanceTo(*tier_[0], static_cast<double>(scheduler.stored_tokens - scheduler.host_tokens));
@@ -244,6 +248,7 @@ void ServerMetrics::ShowTier(const SchedulerStats& scheduler) {
   AdvanceTo(*tier_[4], static_cast<double>(tier.waits));
   AdvanceTo(*tier_[5], static_cast<double>(tier.wait_us) / 1e6);
   AdvanceTo(*tier_[6], static_cast<double>(tier.unwritten));
+  AdvanceTo(*tier_[7], static_cast<double>(outside.tier_ahead_bytes));
   AdvanceTo(*host_[2], static_cast<double>(tier.waits_in_memory));
   AdvanceTo(*host_[3], static_cast<double>(tier.wait_in_memory_us) / 1e6);
 }
@@ -387,7 +392,7 @@ std::string ServerMetrics::Text(const Outside& outside) {
     AdvanceTo(*reuse_stops_[i], static_cast<double>(scheduler.reuse_stops[i]));
     AdvanceTo(*lost_tokens_[i], static_cast<double>(scheduler.lost_tokens[i]));
   }
-  ShowTier(scheduler);
+  ShowTier(outside);
   AdvanceTo(preemptions_, static_cast<double>(scheduler.preemptions));
   const DraftCounts& drafts = scheduler.drafts_by_place;
   AdvanceTo(*drafts_[0], static_cast<double>(drafts.drafted_total()));

@@ -46,6 +46,7 @@ class ServerMetrics {
     ExpertLoadView expert_loads = {};
     HandoffCounts handoffs = {};
     ExpertRanks expert_ranks = {};
+    int64_t tier_ahead_bytes = 0;
   };
   std::string Text(const Outside& outside);
 
@@ -57,7 +58,7 @@ class ServerMetrics {
   void AddHandoffs();
   void ShowHandoffs(const HandoffCounts& counts);
   void AddTier();
-  void ShowTier(const SchedulerStats& scheduler);
+  void ShowTier(const Outside& outside);
   void ShowExpertRanks(const ExpertRanks& ranks);
   void ShowExpertLayers(const ExpertLoadView& loads);
   prometheus::Histogram& Seconds(const char* name, const char* help,
@@ -93,7 +94,7 @@ class ServerMetrics {
   prometheus::Counter& prefix_hits_;
   prometheus::Counter& preemptions_;
   prometheus::Gauge* tier_parts_;
-  std::array<prometheus::Counter*, 7> tier_;
+  std::array<prometheus::Counter*, 8> tier_;
   std::array<prometheus::Counter*, 4> host_;    // tokens, bytes, waits, seconds
   std::array<prometheus::Counter*, 2> drafts_;  // verified, accepted
   std::array<prometheus::Counter*, kDraftPlaces> drafted_by_place_, accepted_by_place_;

@@ -40,6 +40,12 @@ TEST(ServerMetrics, PrefixesThatATierMissedAreCounted) {
   EXPECT_EQ(ValueOf(metrics.Text({.driver = stats}), "braid:tier_unwritten_total"), "4");
 }
 
+TEST(ServerMetrics, BytesThatATierReadAheadAreCounted) {
+  ServerMetrics metrics(Shown());
+  const std::string text = metrics.Text({.driver = {}, .tier_ahead_bytes = 5});
+  EXPECT_EQ(ValueOf(text, "braid:tier_read_ahead_bytes_total", "tier=\"disk\""), "5");
+}
+
 TEST(ServerMetrics, ATierInMemoryAloneHasNothingOnDisk) {
   DriverStats stats;
   stats.scheduler.tier_parts = 6;

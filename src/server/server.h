@@ -104,6 +104,7 @@ struct ServerContext {
   std::function<ExpertLoadView()> expert_loads = {};     // null likewise
   std::function<HandoffCounts()> handoffs = {};          // null: there are no partners
   std::function<ExpertRanks()> expert_ranks = {};        // null: one rank has them all
+  std::function<int64_t()> tier_ahead_bytes = {};        // null: there is no tier
   bool tier_on_disk = true;                              // false: it is in memory alone
   int32_t expert_rank_count = 0;                         // how many share them; 0: one has all
 };

@@ -230,6 +230,29 @@ def test_a_restart_reuses_what_was_computed(tmp_path, expected):
         assert usage["prompt_tokens_details"]["cached_tokens"] == 0
 
 
+def test_pages_of_a_request_that_waits_are_read_ahead(tmp_path, expected):
+    name = "braid:tier_read_ahead_bytes_total"
+    flags = ("--cache-dir", str(tmp_path), "--max-model-len", "8192")
+    with serving(*flags) as server:
+        assert ask(server.port, prompts(1)[0])[0] == expected[0]
+        settle(server.port)
+    with serving(*flags, "--max-num-seqs", "1") as server:
+        assert metric(server.port, name) == 0
+        holder = http.client.HTTPConnection("localhost", server.port, timeout=120)
+        body = {"prompt": [7] * 70, "max_tokens": 8000, "stream": True, "ignore_eos": True}
+        holder.request("POST", "/v1/completions", json.dumps(body),
+                       {"Content-Type": "application/json"})
+        assert holder.getresponse().readline(), "it has the slot"
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            waits = pool.submit(ask, server.port, prompts(1)[0])
+            until = time.monotonic() + 60
+            while metric(server.port, name) == 0:
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            holder.close()
+            assert waits.result()[0] == expected[0]
+
+
 def test_what_memory_cannot_hold_comes_back_from_disk(tmp_path, expected):
     with serving("--cache-dir", str(tmp_path), "--max-model-len", "1024", "--max-num-seqs", "2",
                  "--memory", "78MiB") as server:

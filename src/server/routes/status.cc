@@ -132,7 +132,9 @@ RouteAnswer Metrics(RouteCall& call) {
                service.context.expert_loads ? service.context.expert_loads() : ExpertLoadView{},
            .handoffs = service.context.handoffs ? service.context.handoffs() : HandoffCounts{},
            .expert_ranks =
-               service.context.expert_ranks ? service.context.expert_ranks() : ExpertRanks{}})});
+               service.context.expert_ranks ? service.context.expert_ranks() : ExpertRanks{},
+           .tier_ahead_bytes =
+               service.context.tier_ahead_bytes ? service.context.tier_ahead_bytes() : 0})});
 }
 
 RouteAnswer OpenApi(RouteCall& call) {
