@@ -2,6 +2,8 @@
 // themselves. It counts as sent, so that the next ones with its beginning are told the same.
 #pragma once
 
+#include <string>
+
 #include "router/fleet.h"
 #include "router/prompts/prompt_keys.h"
 #include "server/http/relay.h"
@@ -10,7 +12,9 @@ namespace braid {
 
 class ChoiceAnswer final : public Relay {
  public:
-  ChoiceAnswer(Fleet& fleet, PromptKeys prompt) : fleet_(fleet), prompt_(std::move(prompt)) {}
+  // `subset`: the destinations that it is bounded to, separated by commas; empty: it is not.
+  ChoiceAnswer(Fleet& fleet, PromptKeys prompt, std::string subset)
+      : fleet_(fleet), prompt_(std::move(prompt)), subset_(std::move(subset)) {}
 
   asio::awaitable<End> Run(ClientOutput& client) override;
   void Stop(EndReason) override {}  // it never waits
@@ -18,6 +22,7 @@ class ChoiceAnswer final : public Relay {
  private:
   Fleet& fleet_;
   const PromptKeys prompt_;
+  const std::string subset_;
 };
 
 }  // namespace braid

@@ -320,48 +320,6 @@ void Fleet::Close() {
   }
 }
 
-bool Fleet::MayTake(const FleetEngine& engine, int64_t now_us) const {
-  const bool registered = !engine.registration ||
-                          (!engine.registration->prefills && now_us < engine.registered_until_us);
-  return engine.state == State::kReady && !engine.draining && !engine.removed && registered &&
-         engine.breaker.Allows(now_us);
-}
-
-Fleet::Chosen Fleet::Choose(const PromptKeys& prompt, std::span<const int32_t> tried) {
-  const int64_t now_us = MonotonicUs();
-  std::vector<EngineLoad> loads;
-  for (const auto& engine : engines_) {
-    if (!MayTake(*engine, now_us) || std::ranges::count(tried, engine->number) > 0) continue;
-    loads.push_back({.engine = engine->number,
-                     .requests = std::ssize(engine->stays) + engine->others_requests,
-                     .backlog_tokens = engine->backlog_tokens});
-  }
-  Chosen chosen{.choice = placer_.Choose(prompt, loads)};
-  if (chosen.choice.engine < 0) return chosen;
-  const auto at = std::ranges::find_if(
-      engines_, [&](const auto& engine) { return engine->number == chosen.choice.engine; });
-  chosen.engine = at->get();
-  placer_.Sent(prompt, chosen.choice);
-  metrics_.CountPlacement(chosen.choice);
-  chosen.engine->metrics.sent->Increment();
-  return chosen;
-}
-
-bool Fleet::HasOther(std::span<const int32_t> tried) const {
-  const int64_t now_us = MonotonicUs();
-  return std::ranges::any_of(engines_, [&](const auto& engine) {
-    return MayTake(*engine, now_us) && std::ranges::count(tried, engine->number) == 0;
-  });
-}
-
-bool Fleet::HasPaused() const {
-  const int64_t now_us = MonotonicUs();
-  return std::ranges::any_of(engines_, [&](const auto& engine) {
-    return engine->state == State::kReady && !engine->draining && !engine->removed &&
-           !engine->breaker.Allows(now_us);
-  });
-}
-
 asio::awaitable<UpstreamPointer> Fleet::Connect(FleetEngine& engine, bool fresh, std::string* why) {
   const int64_t oldest_us = MonotonicUs() - kIdleUs;
   while (!fresh && !engine.idle.empty()) {
@@ -393,30 +351,6 @@ void Fleet::Count(Stay& stay, RouterMetrics::Failure failure) {
   stay.Failed();
   // The watch finds out sooner whether the engine is there at all.
   engine.AskNow();
-}
-
-std::string Fleet::WhyNone() const {
-  const int64_t now_us = MonotonicUs();
-  std::string why;
-  for (const auto& engine : engines_) {
-    if (engine->removed) continue;
-    std::string_view reason = engine->why;
-    if (engine->registration && engine->registration->prefills) {
-      reason = "it computes prompts for other engines only";
-    } else if (engine->state == State::kReady) {
-      reason = engine->draining                  ? "draining"
-               : !engine->breaker.Allows(now_us) ? "its connections fail"
-                                                 : "tried already";
-    }
-    why += fmt::format("{}{}: {}", why.empty() ? "" : "; ", engine->address.name, reason);
-  }
-  return why;
-}
-
-bool Fleet::AnyReady() const {
-  const int64_t now_us = MonotonicUs();
-  return std::ranges::any_of(engines_,
-                             [&](const auto& engine) { return MayTake(*engine, now_us); });
 }
 
 bool Fleet::SetDraining(std::string_view name, bool draining) {
@@ -518,7 +452,14 @@ asio::awaitable<std::string> Fleet::Reach(FleetEngine& engine, Upstream& upstrea
                                       tcp::resolver::numeric_service, kTuple);
   if (error) co_return error.message();
   engine.endpoints.assign(found.begin(), found.end());
-  co_return co_await upstream.Open(engine.endpoints, std::min(config_.connect_ms, LeftMs(engine)));
+  std::string why =
+      co_await upstream.Open(engine.endpoints, std::min(config_.connect_ms, LeftMs(engine)));
+  if (why.empty()) {
+    boost::system::error_code ended;
+    const tcp::endpoint at = upstream.socket.remote_endpoint(ended);
+    if (!ended) engine.reached = EngineAddress{{}, at.address().to_string(), at.port()}.authority();
+  }
+  co_return why;
 }
 
 asio::awaitable<void> Fleet::Ask(FleetEngine& engine, Upstream& upstream) {

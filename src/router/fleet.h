@@ -40,6 +40,8 @@ struct FleetEngine {
     ask_now = true;
     if (timer != nullptr) timer->cancel();
   }
+  // IP:PORT, for gateways, which resolve no names.
+  std::string destination() const { return reached.empty() ? address.authority() : reached; }
 
   const int32_t number;
   EngineAddress address;
@@ -54,6 +56,7 @@ struct FleetEngine {
   Breaker breaker;
   int64_t lease_until_us = 0;
   Upstream::Endpoints endpoints;
+  std::string reached;  // which of them it answered at, as "10.0.0.1:8000"
   std::vector<UpstreamPointer> idle;
   std::set<Stay*> stays;
   int64_t backlog_tokens = 0;           // of our requests there, before their first bytes
@@ -116,6 +119,12 @@ class Fleet {
   Chosen Choose(const PromptKeys& prompt, std::span<const int32_t> tried);
   // Whether Choose would find another one.
   bool HasOther(std::span<const int32_t> tried) const;
+  // The engines whose destination is none of these, separated by commas; as `tried`, they bound a
+  // choice to the rest.
+  std::vector<int32_t> Outside(std::string_view destinations) const;
+  // Of the engines that may take a request and are not `tried`, those with the fewest requests
+  // first: their destinations.
+  std::vector<std::string> Others(std::span<const int32_t> tried) const;
   // Whether an engine that says that it is ready gets nothing now, because its connections fail.
   bool HasPaused() const;
 
@@ -124,8 +133,8 @@ class Fleet {
   void Return(FleetEngine& engine, UpstreamPointer upstream);
 
   void Count(Stay& stay, RouterMetrics::Failure failure);
-  // Why there is no engine for a request: "a: connection refused; b: loading".
-  std::string WhyNone() const;
+  // Why there is no engine for a request, beside those excluded: "a: connection refused; b: loading".
+  std::string WhyNone(std::span<const int32_t> excluded = {}) const;
   bool AnyReady() const;
   // Keeps new requests away from an engine, or no longer. False: there is no such engine.
   bool SetDraining(std::string_view name, bool draining);

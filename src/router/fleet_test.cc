@@ -137,6 +137,40 @@ TEST_F(FleetTest, AnEngineGetsRequestsWhileItSaysThatItIsReady) {
   EXPECT_EQ(fleet_.WhyNone(), "a: tried already");
 }
 
+TEST_F(FleetTest, AChoiceIsBoundedToDestinations) {
+  EngineAddress named = one_.Address("a");
+  named.host = "localhost";
+  Start({named, two_.Address("b")});
+  ASSERT_TRUE(Is(0, "ready") && Is(1, "ready"));
+  const std::string a = fmt::format("127.0.0.1:{}", named.port);
+  const std::string b = two_.Address("b").authority();
+  struct Row {
+    std::string subset, chosen;
+    std::vector<std::string> others;
+  };
+  const Row rows[] = {{a, "a", {}},
+                      {b, "b", {}},
+                      {"10.0.0.1:1, " + b, "b", {}},
+                      {a + "," + b, "a", {b}},
+                      {"127.0.0.1", "", {}},
+                      {",", "", {}}};
+  for (const Row& row : rows) {
+    std::vector<int32_t> tried = fleet_.Outside(row.subset);
+    // The one with the name has an address all the same, and has the prompt from the first row on.
+    const Fleet::Chosen chosen = fleet_.Choose(prompt_, tried);
+    EXPECT_EQ(chosen.engine == nullptr ? "" : chosen.engine->address.name, row.chosen)
+        << row.subset;
+    EXPECT_EQ(fleet_.WhyNone(tried).empty(), row.chosen.empty()) << row.subset;
+    if (chosen.engine != nullptr) tried.push_back(chosen.engine->number);
+    EXPECT_EQ(fleet_.Others(tried), row.others) << row.subset;
+  }
+  // The least loaded first.
+  FleetEngine* busy = fleet_.Choose(prompt_, fleet_.Outside(a)).engine;
+  ASSERT_NE(busy, nullptr);
+  const Stay stay(*busy, 0);
+  EXPECT_EQ(fleet_.Others({}), (std::vector<std::string>{b, a}));
+}
+
 TEST_F(FleetTest, AnEngineThatIsGoneEndsItsRequestsAndIsForgotten) {
   Start({one_.Address("a"), two_.Address("b")});
   ASSERT_TRUE(Is(0, "ready") && Is(1, "ready"));

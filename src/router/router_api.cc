@@ -23,6 +23,8 @@ constexpr int64_t kReadTimesBody = 8;
 constexpr size_t kQuickBytes = 16 << 10;
 // What concerns one engine, not all that stand behind an address.
 constexpr std::string_view kOfOneEngine[] = {"/v1/running", "/v1/loads", "/v1/expert_load"};
+// The engines among which a gateway asks for one.
+constexpr std::string_view kSubsetHeader = "x-gateway-destination-endpoint-subset";
 
 ApiError NotPassedOn(const std::string& path) {
   return {
@@ -322,7 +324,9 @@ RouterApi::Content RouterApi::Choose(const HttpRequest& request, std::string_vie
   if (draining_) return ApiError{503, "the server is shutting down", {}, "shutting_down"};
   const std::optional<Caller> caller = gate_.Find(request);
   PromptKeys prompt = PromptOf(request, *route, match, caller ? caller->name : "");
-  return ReplyContent(RelayPointer(new ChoiceAnswer(fleet_, std::move(prompt))));
+  std::string subset(FieldValue(request.fields, kSubsetHeader));
+  return ReplyContent(
+      RelayPointer(new ChoiceAnswer(fleet_, std::move(prompt), std::move(subset))));
 }
 
 RouterApi::Content RouterApi::SetEngineDraining(std::string_view name, bool draining) {

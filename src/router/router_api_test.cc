@@ -164,6 +164,24 @@ TEST_F(RouterApiTest, EachOfItsRoutesDoesWhatItSays) {
   EXPECT_TRUE(engine_.requests.empty());
 }
 
+TEST_F(RouterApiTest, AGatewaysSubsetBoundsTheChoice) {
+  Start();
+  const std::string at = engine_.Address("a").authority();
+  const auto answer = [&](const std::string& subset) {
+    HttpRequest request = Post("/route/v1/completions", R"({"prompt":"a"})");
+    request.fields = fmt::format("X-Gateway-Destination-Endpoint-Subset: {}\r\n", subset);
+    return Answer(std::move(request));
+  };
+  const HttpResponse inside = answer("10.0.0.1:80," + at);
+  EXPECT_EQ(inside.status, 200);
+  EXPECT_EQ(inside.headers, fmt::format("x-gateway-destination-endpoint: {}\r\n", at));
+  EXPECT_THAT(inside.body, HasSubstr("\"fallbacks\":[]"));
+  const HttpResponse outside = answer("10.0.0.1:80");
+  EXPECT_EQ(outside.status, 503);
+  EXPECT_THAT(outside.body, HasSubstr("none is at an address of the subset"));
+  EXPECT_EQ(answer("").status, 200) << "no subset";
+}
+
 TEST_F(RouterApiTest, EnginesAreDrainedAndResumedByName) {
   Start();
   EXPECT_EQ(Answer(Request("POST", "/engines/a/drain")).status, 200);
