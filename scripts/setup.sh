@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 readonly RUST_MINIMUM=1.87
 readonly RUSTUP_DIST=https://static.rust-lang.org/rustup/dist
 readonly REQUIREMENTS="tests/client/requirements.txt tests/formats/requirements.txt
-  tests/page/requirements.txt"
+  tests/page/requirements.txt deploy/picker/requirements.txt"
 PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
 
 say() { echo "setup: $*"; }
