@@ -1,5 +1,5 @@
-// Which engines may take a request, and the choice among them. Network thread only. A choice that is
-// made counts as sent at once.
+// Which engines may take a request, and the choice among them. A choice counts as sent at once.
+// Network thread only.
 #include <fmt/core.h>
 
 #include <algorithm>
