@@ -353,7 +353,7 @@ TEST_F(RouterApiTest, AGatewayIsToldAnEngineAndWhy) {
                                 {"reason", "load"},
                                 {"reused_tokens", 0},
                                 {"computed_tokens", 275},
-                         {"fallbacks", json::array()}}));
+                                {"fallbacks", json::array()}}));
   const json::value again = Choice("/v1/completions", body, "key-of-ann");
   EXPECT_EQ(again.at("reason"), "prefix");
   EXPECT_EQ(again.at("reused_tokens"), 256);
