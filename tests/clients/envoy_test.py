@@ -130,7 +130,7 @@ def asks_picker(mode, source, ports, subset=None):
     text = ENVOY.replace("FILTER", textwrap.indent(ASK_PICKER.strip(), " " * 10))
     clusters = PICKER_CLUSTER + OVERRIDE_HOST.strip()
     text = text.replace("CLUSTER", textwrap.indent(clusters, "  ")).replace("SOURCE", source)
-    text = text.replace("MODE", mode).replace("SUBSETS", "envoy.lb.subset_hint" if subset else "no")
+    text = text.replace("MODE", mode).replace("SUBSETS", "envoy.lb.subset_hint" if subset else "unused")
     text = text.replace("[SUBSET]", f'["{subset}"]')
     for name, port in ports.items():
         text = text.replace(f"{name}}}", f"{port}}}")
