@@ -130,7 +130,8 @@ def asks_picker(mode, source, ports, subset=None):
     text = ENVOY.replace("FILTER", textwrap.indent(ASK_PICKER.strip(), " " * 10))
     clusters = PICKER_CLUSTER + OVERRIDE_HOST.strip()
     text = text.replace("CLUSTER", textwrap.indent(clusters, "  ")).replace("SOURCE", source)
-    text = text.replace("MODE", mode).replace("SUBSETS", "envoy.lb.subset_hint" if subset else "unused")
+    text = text.replace("MODE", mode)
+    text = text.replace("SUBSETS", "envoy.lb.subset_hint" if subset else "unused")
     text = text.replace("[SUBSET]", f'["{subset}"]')
     for name, port in ports.items():
         text = text.replace(f"{name}}}", f"{port}}}")
@@ -250,10 +251,10 @@ def test_envoy_asks_the_picker_as_gateways_tell_it(tmp_path):
                 assert counts == [0, 6] if subset else sorted(counts) == [0, 6]
                 status, text = post(port, {"prompt": "Once upon a time " * 1000, "max_tokens": 3,
                                            "ignore_eos": True, "stream": True})
-                assert status == 200 and text.count('"finish_reason"') >= 3
+                assert status == 200 and '"finish_reason":"length"' in text
                 assert text.endswith("data: [DONE]\n\n")
-                status, text = post(port, {"prompt": 1, "max_tokens": "many"})
-                assert status == 400 and "max_tokens" in text
+                status, text = post(port, {"prompt": 1})
+                assert status == 400 and "prompt: must be" in text
                 if source != OF_HEADER or subset:
                     continue
                 asked.kill()
