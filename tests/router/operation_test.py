@@ -297,6 +297,16 @@ def test_a_gateway_asks_which_engine_to_use(start_router, start_engine, tmp_path
         assert (again, answer["reason"]) == (at, "prefix") and answer["reused_tokens"] > 300
     assert router.post("/v1/completions", long, **key("key-of-ann"))[0] == 200
     assert engines[first["engine"]].metric("request_success_total") == 1
+    # A gateway may bound the choice.
+    places = {f"127.0.0.1:{one.port}" for one in engines.values()}
+    other, = places - {at}
+    assert first["fallbacks"] == [other]
+    for subset, chosen in [(other, other), (f"{at},10.0.0.1:80", at), ("10.0.0.1:80", None)]:
+        status, headers, _ = router.request(
+            "POST", "/route/v1/completions", long,
+            {**key("key-of-ann")["headers"], "x-gateway-destination-endpoint-subset": subset})
+        assert status == (200 if chosen else 503)
+        assert headers["x-gateway-destination-endpoint"] == chosen
     assert ask("/route/v1/models", method="GET")[0] == 200
     for path, status in [("/route/v1/completions", 405), ("/route/v1/nothing", 404),
                          ("/route/v1/loads", 404), ("/route/flush_cache", 404), ("/route/", 404)]:
