@@ -133,7 +133,7 @@ class Fleet {
   void Return(FleetEngine& engine, UpstreamPointer upstream);
 
   void Count(Stay& stay, RouterMetrics::Failure failure);
-  // Why there is no engine for a request, beside those excluded: "a: connection refused; b: loading".
+  // Why no engine but those excluded can take a request: "a: connection refused; b: loading".
   std::string WhyNone(std::span<const int32_t> excluded = {}) const;
   bool AnyReady() const;
   // Keeps new requests away from an engine, or no longer. False: there is no such engine.
