@@ -113,8 +113,6 @@ std::string TooLittle(const DeviceFacts& facts) {
   return "";
 }
 
-namespace {
-
 DeviceFacts FactsOf(VkPhysicalDevice device, int index) {
   VkPhysicalDeviceVulkan13Properties properties13{
       .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_PROPERTIES};
@@ -149,8 +147,6 @@ DeviceFacts FactsOf(VkPhysicalDevice device, int index) {
   if (facts.missing.empty()) facts.missing = TooLittle(facts);
   return facts;
 }
-
-}  // namespace
 
 uint32_t ComputeFamily(VkPhysicalDevice device) {
   uint32_t count = 0;

@@ -27,6 +27,7 @@ uint32_t ComputeFamily(VkPhysicalDevice device);
 using KernelKey = std::pair<const char*, KernelConstants>;
 // Why braid's kernels cannot run within a device's limits; empty: they can.
 std::string TooLittle(const DeviceFacts& facts);
+DeviceFacts FactsOf(VkPhysicalDevice device, int index);
 
 struct Allocation {
   VkBuffer buffer = nullptr;

@@ -16,7 +16,11 @@
 #include "vulkan/gpu_state.h"
 #include "vulkan/measure.h"
 
-namespace braid::vulkan {
+namespace braid {
+
+extern const std::string_view kShaderAddOne;
+
+namespace vulkan {
 namespace {
 
 class Device : public ::testing::Test {
@@ -61,6 +65,19 @@ TEST_F(Device, BytesGoThereAndComeBackInOneSubmission) {
   EXPECT_EQ(got, sent);
 }
 
+TEST_F(Device, EachKernelRunsOnceBehindTheOneBefore) {
+  const auto memory = gpu_->Allocate(256 * 4, Place::kReadback);
+  ASSERT_TRUE(memory.ok());
+  Recorder recorder(*gpu_);
+  recorder.Zero(memory->address(), memory->bytes());
+  for (int i = 0; i < 3; ++i) {
+    recorder.Run({"add_one", kShaderAddOne}, reinterpret_cast<uint64_t>(memory->address()), {});
+  }
+  ASSERT_TRUE(recorder.Finish().ok());
+  const auto* numbers = reinterpret_cast<const uint32_t*>(memory->host());
+  EXPECT_THAT(std::vector<uint32_t>(numbers, numbers + 256), ::testing::Each(3u));
+}
+
 // Adds one to every number that the device has left there.
 struct AddOne final : HostWork {
   uint32_t* numbers = nullptr;
@@ -72,9 +89,11 @@ struct AddOne final : HostWork {
   }
 };
 
-// Numbers go to and fro; what is recorded within a hand-over does not see the host's.
+// Numbers go to and fro; what is recorded within a hand-over does not see the host's. A step has
+// more command buffers than a device keeps at first.
 TEST_F(Device, TheHostTakesPartBetweenSubmissions) {
   constexpr int64_t kCount = 100'000, kBytes = 4 * kCount;
+  constexpr int kHandOvers = 20, kLate = 18;
   auto there = gpu_->Allocate(kBytes, Place::kDevice);
   auto beside = gpu_->Allocate(kBytes, Place::kReadback);
   auto seen = gpu_->Allocate(kBytes, Place::kReadback);
@@ -89,24 +108,25 @@ TEST_F(Device, TheHostTakesPartBetweenSubmissions) {
   for (int round = 0; round < 2; ++round) {
     const Counters before = gpu_->counters();
     recorder.Zero(there->address(), kBytes);
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < kHandOvers; ++i) {
       recorder.Copy(there->address(), seen->address(), kBytes);
       recorder.BeginHandOver();
-      if (i == 3) recorder.Copy(there->address(), beside->address(), kBytes);
+      if (i == kLate) recorder.Copy(there->address(), beside->address(), kBytes);
       recorder.EndHandOver(works[static_cast<size_t>(i % 2)]);
       recorder.Copy(seen->address(), there->address(), kBytes);
     }
-    EXPECT_EQ(works[0].runs + works[1].runs, 5 * round + 4) << "the last runs in Finish";
+    EXPECT_EQ(works[0].runs + works[1].runs, kHandOvers * (round + 1) - 1)
+        << "the last runs in Finish";
     recorder.Copy(there->address(), seen->address(), kBytes);
     ASSERT_TRUE(recorder.Finish().ok());
     const auto all = [&](const Memory& memory, uint32_t value) {
       const auto* numbers = reinterpret_cast<const uint32_t*>(memory.host());
       return std::all_of(numbers, numbers + kCount, [&](uint32_t n) { return n == value; });
     };
-    EXPECT_TRUE(all(*seen, 5));
-    EXPECT_TRUE(all(*beside, 3));
-    EXPECT_EQ(gpu_->counters().submissions, before.submissions + 6);
-    EXPECT_EQ(gpu_->counters().waits, before.waits + 6);
+    EXPECT_TRUE(all(*seen, kHandOvers));
+    EXPECT_TRUE(all(*beside, kLate));
+    EXPECT_EQ(gpu_->counters().submissions, before.submissions + kHandOvers + 1);
+    EXPECT_EQ(gpu_->counters().waits, before.waits + kHandOvers + 1);
     if (round > 0) {
       EXPECT_EQ(gpu_->counters().allocations, allocations) << "buffers are kept";
     }
@@ -273,6 +293,54 @@ TEST_F(Device, WhatTheHostWritesLiesInItsMemoryWhereTheDevicesIsFull) {
   EXPECT_EQ(own.error().code, ErrorCode::kExhausted);
 }
 
+// Injected as well: types as those of a graphics card; the largest heap is the host's.
+TEST_F(Device, ItsMemoryIsOfTheBestTypeForItsPlaceAndItsOwnHeapsCount) {
+  static const PFN_vkGetPhysicalDeviceMemoryProperties kProperties =
+      vkGetPhysicalDeviceMemoryProperties;
+  static const PFN_vkGetBufferMemoryRequirements kNeeds = vkGetBufferMemoryRequirements;
+  static const PFN_vkAllocateMemory kAllocate = vkAllocateMemory;
+  static uint32_t taken;
+  uint32_t count = 1;
+  VkPhysicalDevice physical = nullptr;
+  // VK_INCOMPLETE, which is no error, where there are more.
+  ASSERT_GE(vkEnumeratePhysicalDevices(volkGetLoadedInstance(), &count, &physical), 0);
+  vkGetPhysicalDeviceMemoryProperties = [](VkPhysicalDevice,
+                                           VkPhysicalDeviceMemoryProperties* memory) {
+    constexpr VkFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
+                      kSeen = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
+                              VK_MEMORY_PROPERTY_HOST_COHERENT_BIT,
+                      kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    *memory = {.memoryTypeCount = 4,
+               .memoryTypes = {{kLocal, 0}, {kSeen, 1}, {kSeen | kCached, 1}, {kLocal | kSeen, 2}},
+               .memoryHeapCount = 3,
+               .memoryHeaps = {{8000, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT},
+                               {64000, 0},
+                               {256, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT}}};
+  };
+  vkGetBufferMemoryRequirements = [](VkDevice device, VkBuffer buffer,
+                                     VkMemoryRequirements* needs) {
+    kNeeds(device, buffer, needs);
+    needs->memoryTypeBits = 15;
+  };
+  vkAllocateMemory = [](VkDevice, const VkMemoryAllocateInfo* info, const VkAllocationCallbacks*,
+                        VkDeviceMemory*) {
+    taken = taken * 10 + info->memoryTypeIndex;
+    return VK_ERROR_OUT_OF_DEVICE_MEMORY;
+  };
+  std::vector<uint32_t> tried;  // their digits are types, the first choice first
+  for (const Place place : {Place::kDevice, Place::kUpload, Place::kReadback}) {
+    taken = 9;
+    EXPECT_FALSE(gpu_->Allocate(4096, place).ok());
+    tried.push_back(taken);
+  }
+  const DeviceFacts facts = FactsOf(physical, 0);
+  vkGetPhysicalDeviceMemoryProperties = kProperties;
+  vkGetBufferMemoryRequirements = kNeeds;
+  vkAllocateMemory = kAllocate;
+  EXPECT_THAT(tried, ::testing::ElementsAre(903, 9312, 9213));
+  EXPECT_EQ(facts.memory_bytes, 8000);
+}
+
 TEST(DeviceLimits, AreThoseOfTheLargestKernels) {
   DeviceFacts facts{.shared_bytes = 32 << 10, .invocations_max = 256};
   EXPECT_EQ(TooLittle(facts), "");
@@ -328,11 +396,32 @@ TEST_F(Device, ItsLimitsAreMeasured) {
   EXPECT_GT(*least, 1e7);
 }
 
+// Injected where the program calls the driver: a device that does its work in no time.
+TEST_F(Device, AFastDeviceIsMeasuredOverManyRunsOfASubmission) {
+  static const PFN_vkQueueSubmit kSubmit = vkQueueSubmit;
+  vkQueueSubmit = [](VkQueue queue, uint32_t, const VkSubmitInfo*, VkFence fence) {
+    return kSubmit(queue, 0, nullptr, fence);
+  };
+  int64_t most = 0;  // of several tries: this process may wait for a CPU meanwhile
+  for (int i = 0; i < 20 && most <= 4; ++i) {
+    const int64_t before = gpu_->counters().dispatches;
+    EXPECT_TRUE(MeasureReading(*gpu_, kReadBytesLeast).ok());
+    most = std::max(most, gpu_->counters().dispatches - before);
+  }
+  vkQueueSubmit = kSubmit;
+  EXPECT_GT(most, 4) << "a run in each submission";
+}
+
 TEST_F(Device, TooMuchMemoryIsAnErrorWithNumbers) {
   const auto memory = gpu_->Allocate(int64_t{1} << 50, Place::kDevice);
   ASSERT_FALSE(memory.ok());
   EXPECT_EQ(memory.error().code, ErrorCode::kExhausted);
   EXPECT_THAT(memory.error().message, ::testing::HasSubstr("1125899906842624 bytes"));
+  const int64_t most = gpu_->facts().buffer_bytes_max;
+  const auto more = gpu_->Allocate(most + 1, Place::kDevice);
+  ASSERT_FALSE(more.ok());
+  EXPECT_THAT(more.error().message,
+              ::testing::HasSubstr(fmt::format("it allows at most {}", most)));
 }
 
 // Injected where the program calls the driver.
@@ -376,4 +465,5 @@ TEST_F(Device, ADeviceThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace braid::vulkan
+}  // namespace vulkan
+}  // namespace braid
