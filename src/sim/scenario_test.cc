@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "scheduler/inbox.h"
 #include "sim/simulation.h"
@@ -98,6 +100,70 @@ TEST_F(ScenarioTest, C4_53_TwoSequencesThatWriteOneBlockStopTheProgram) {
         executor.CheckTables();
       },
       "I-3");
+}
+
+TEST_F(ScenarioTest, AStateThatARowInFlightReadsIsNotHandedOver) {
+  const Request a = Add(0, 100, 1), b = Add(0, 10, 1);
+  HashExecutorOptions options;
+  options.held = true;
+  HashExecutor executor(w_.config.cache, w_.config.vocabulary, options);
+  Inbox ended;
+  const auto launch = [&](const Request& r, int32_t start, int32_t end,
+                          std::vector<TableUpdate> tables) {
+    const SlotId slot = tables.front().slot;
+    Plan plan;
+    plan.step = StepId(0);
+    if (start == 0) plan.admissions = {{.slot = slot, .request = &r, .output = {}}};
+    plan.tables = std::move(tables);
+    plan.rows = {{.slot = slot,
+                  .request = r.id,
+                  .token_begin = 0,
+                  .token_count = end - start,
+                  .start = start}};
+    plan.tokens.assign(r.prompt.begin() + start, r.prompt.begin() + end);
+    executor.Launch(std::move(plan), ended);
+  };
+  const SlotId first(0), second(1);
+  const GroupId full(0), state(1);
+  launch(a, 0, 64, {{first, full, 0, BlockId(2)}, {first, state, 0, BlockId(3)}});
+  executor.EndStep();
+  launch(a, 64, 100, {{first, full, 1, BlockId(4)}, {first, state, 1, BlockId(5)}});
+  EXPECT_DEATH(launch(b, 0, 10, {{second, full, 0, BlockId(6)}, {second, state, 0, BlockId(3)}}),
+               "I-14: block 3 of group 1");
+}
+
+// Runs whose engine is not what they take it for.
+TEST_F(ScenarioTest, AFollowerThatDoesNotWaitStopsTheProgram) {
+  w_.config.chunk_tokens_max = 64;
+  w_.config.prefix_cache = false;
+  SimulatedEngine engine(w_);
+  w_.config.prefix_cache = true;
+  Add(0, 200, 30, 500);  // another slot than the first is the leader's
+  Add(0, 600, 5);
+  Add(1, 600, 5);
+  EXPECT_DEATH((void)RunWave(w_, engine), "I-21: request 2 computes 576 tokens from 0 on");
+}
+
+TEST_F(ScenarioTest, AnOutputBehindTheLastOneIsWrong) {
+  Add(0, 10, 3);
+  Add(50, 10, 3).id = RequestId(0);  // the id is free again
+  const auto stats = RunWorkload(w_);
+  ASSERT_FALSE(stats.ok());
+  EXPECT_EQ(stats.error().message, "request 0: I-19: an output after the last one");
+}
+
+TEST_F(ScenarioTest, FiguresTellHowRequestsEnd) {
+  Request& stops = Add(0, 10, 50);
+  const HashLm lm{w_.config.vocabulary};
+  stops.stop.stop_tokens = {AskOracle(lm, stops, w_.config.context_tokens_max).tokens[3]};
+  Add(0, 10, 50);
+  w_.requests.back().abort_step = 5;
+  Add(0, 10, 5);
+  const SimulationStats stats = Run();
+  EXPECT_EQ(stats.requests, 3);
+  EXPECT_EQ(stats.stopped, 1);
+  EXPECT_EQ(stats.aborted, 1);
+  EXPECT_EQ(stats.failed + stats.refused, 0);
 }
 
 TEST_F(ScenarioTest, C4_56_C4_61_CutAnywhereTheStateIsThatOfTheWholeText) {

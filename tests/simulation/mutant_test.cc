@@ -104,7 +104,8 @@ bool Shrinks(int bug, uint64_t seed) {
   const SimulationFailure small = Shrink(seed, {}, "as found");
   Plant(kNoMistake);
   const bool shrunk = !small.smallest.only.empty() && small.smallest.only.size() <= 3 &&
-                      small.message != "as found";
+                      small.smallest.prompt_tokens_max > 0 &&
+                      small.smallest.output_tokens_max > 0 && small.message != "as found";
   std::printf("%s %s: %s (%s)\n", kBugs[bug].name.data(),
               shrunk ? "shrunk to" : "not shrunk beyond", small.command.c_str(),
               small.message.c_str());
