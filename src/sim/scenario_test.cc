@@ -103,7 +103,7 @@ TEST_F(ScenarioTest, C4_53_TwoSequencesThatWriteOneBlockStopTheProgram) {
 }
 
 TEST_F(ScenarioTest, AStateThatARowInFlightReadsIsNotHandedOver) {
-  const Request a = Add(0, 100, 1), b = Add(0, 10, 1);
+  const Request a = Add(0, 140, 1), b = Add(0, 10, 1);
   HashExecutorOptions options;
   options.held = true;
   HashExecutor executor(w_.config.cache, w_.config.vocabulary, options);
@@ -127,7 +127,11 @@ TEST_F(ScenarioTest, AStateThatARowInFlightReadsIsNotHandedOver) {
   const GroupId full(0), state(1);
   launch(a, 0, 64, {{first, full, 0, BlockId(2)}, {first, state, 0, BlockId(3)}});
   executor.EndStep();
-  launch(a, 64, 100, {{first, full, 1, BlockId(4)}, {first, state, 1, BlockId(5)}});
+  launch(a, 64, 140,
+         {{first, full, 1, BlockId(4)},
+          {first, full, 2, BlockId(7)},
+          {first, state, 1, BlockId(5)},
+          {first, state, 2, BlockId(8)}});
   EXPECT_DEATH(launch(b, 0, 10, {{second, full, 0, BlockId(6)}, {second, state, 0, BlockId(3)}}),
                "I-14: block 3 of group 1");
 }
