@@ -295,15 +295,11 @@ TEST_F(Device, WhatTheHostWritesLiesInItsMemoryWhereTheDevicesIsFull) {
 
 // Injected as well: types as those of a graphics card; the largest heap is the host's.
 TEST_F(Device, ItsMemoryIsOfTheBestTypeForItsPlaceAndItsOwnHeapsCount) {
-  static const PFN_vkGetPhysicalDeviceMemoryProperties kProperties =
-      vkGetPhysicalDeviceMemoryProperties;
-  static const PFN_vkGetBufferMemoryRequirements kNeeds = vkGetBufferMemoryRequirements;
-  static const PFN_vkAllocateMemory kAllocate = vkAllocateMemory;
-  static uint32_t taken;
   uint32_t count = 1;
-  VkPhysicalDevice physical = nullptr;
+  GpuState state;
   // VK_INCOMPLETE, which is no error, where there are more.
-  ASSERT_GE(vkEnumeratePhysicalDevices(volkGetLoadedInstance(), &count, &physical), 0);
+  ASSERT_GE(vkEnumeratePhysicalDevices(volkGetLoadedInstance(), &count, &state.physical), 0);
+  const PFN_vkGetPhysicalDeviceMemoryProperties properties = vkGetPhysicalDeviceMemoryProperties;
   vkGetPhysicalDeviceMemoryProperties = [](VkPhysicalDevice,
                                            VkPhysicalDeviceMemoryProperties* memory) {
     constexpr VkFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT,
@@ -317,27 +313,14 @@ TEST_F(Device, ItsMemoryIsOfTheBestTypeForItsPlaceAndItsOwnHeapsCount) {
                                {64000, 0},
                                {256, VK_MEMORY_HEAP_DEVICE_LOCAL_BIT}}};
   };
-  vkGetBufferMemoryRequirements = [](VkDevice device, VkBuffer buffer,
-                                     VkMemoryRequirements* needs) {
-    kNeeds(device, buffer, needs);
-    needs->memoryTypeBits = 15;
-  };
-  vkAllocateMemory = [](VkDevice, const VkMemoryAllocateInfo* info, const VkAllocationCallbacks*,
-                        VkDeviceMemory*) {
-    taken = taken * 10 + info->memoryTypeIndex;
-    return VK_ERROR_OUT_OF_DEVICE_MEMORY;
-  };
-  std::vector<uint32_t> tried;  // their digits are types, the first choice first
-  for (const Place place : {Place::kDevice, Place::kUpload, Place::kReadback}) {
-    taken = 9;
-    EXPECT_FALSE(gpu_->Allocate(4096, place).ok());
-    tried.push_back(taken);
-  }
-  const DeviceFacts facts = FactsOf(physical, 0);
-  vkGetPhysicalDeviceMemoryProperties = kProperties;
-  vkGetBufferMemoryRequirements = kNeeds;
-  vkAllocateMemory = kAllocate;
-  EXPECT_THAT(tried, ::testing::ElementsAre(903, 9312, 9213));
+  const auto own = state.MemoryTypes(15, Place::kDevice);
+  const auto written = state.MemoryTypes(15, Place::kUpload);
+  const auto read = state.MemoryTypes(15, Place::kReadback);
+  const DeviceFacts facts = FactsOf(state.physical, 0);
+  vkGetPhysicalDeviceMemoryProperties = properties;
+  EXPECT_THAT(own, ::testing::ElementsAre(0, 3));
+  EXPECT_THAT(written, ::testing::ElementsAre(3, 1, 2));
+  EXPECT_THAT(read, ::testing::ElementsAre(2, 1, 3));
   EXPECT_EQ(facts.memory_bytes, 8000);
 }
 
