@@ -48,6 +48,8 @@ TEST(BlockPool, C1_3_ABoundParentServesOtherGroupsOnlyWhenItIsEmptyAgain) {
   EXPECT_EQ(first, BlockId(8));
   EXPECT_FALSE(pool.CanTake(Counts(0, 1)));
   EXPECT_TRUE(pool.CanTake(Counts(3, 0)));
+  EXPECT_TRUE(pool.CanMake(Counts(3, 0)));
+  EXPECT_FALSE(pool.CanMake(Counts(4, 0)));
   pool.Release(kA, first);
   EXPECT_TRUE(pool.CanTake(Counts(0, 2)));
   EXPECT_EQ(pool.Take(kB), BlockId(4));

@@ -53,6 +53,13 @@ TEST_F(BlockTablesTest, C5_75_ADecodingSequenceOwnsTwoStateBlocksForEver) {
   EXPECT_EQ(cache_.pool().pages_used(), 0);
 }
 
+TEST_F(BlockTablesTest, WhereThereIsRoomASequenceGetsTheStateBlocksThatItKeeps) {
+  Cover(0, 64);
+  EXPECT_EQ(Owned(1), 1u);
+  tables_.RetireStates(64, 2, cache_);
+  EXPECT_EQ(Owned(1), 2u);
+}
+
 TEST_F(BlockTablesTest, C4_51_ATokenInsideABlockNeedsNothingAndTheNextBlocksFirstNeedsOneEach) {
   Cover(0, 63);
   EXPECT_EQ(Cover(63, 64), (Entries{}));
