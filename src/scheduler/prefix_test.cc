@@ -23,6 +23,7 @@ class PrefixTest : public SchedulerFixture {
 TEST_F(PrefixTest, C2_14_AtLeastOneTokenIsComputedAgain) {
   Ask(Make(256, 1));
   const Output again = Ask(Make(256, 1));
+  EXPECT_EQ(again.prompt_tokens, 256);
   EXPECT_EQ(again.cached_tokens, 192);
   EXPECT_EQ(again.reuse.stop, ReuseStop::kComplete);
 }
