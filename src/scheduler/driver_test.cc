@@ -141,6 +141,10 @@ TEST_F(DriverTest, TheLogSaysWhenRequestsCameAndWhenTheRestHappened) {
   for (auto record = reader->Next(); record && *record; record = reader->Next()) {
     const Event* event = std::get_if<Event>(&**record);
     if (event == nullptr) continue;
+    const auto* done = std::get_if<StepDone>(event);
+    if (done != nullptr) {
+      EXPECT_EQ(done->duration_us, 4000);
+    }
     times.emplace_back(std::holds_alternative<braid::Submit>(*event), reader->at_us());
   }
   EXPECT_THAT(times,

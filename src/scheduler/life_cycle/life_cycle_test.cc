@@ -217,6 +217,24 @@ TEST_F(LifeCycleTest, AcceptedDraftsComeBeforeTheSampledTokenAndRejectedOnesNeve
   EXPECT_EQ(life().counts().drafts.accepted_total(), 2);
 }
 
+TEST_F(LifeCycleTest, AcceptanceIsLearntUpToTheFirstWrongDraft) {
+  SchedulerConfig config = Config();
+  config.draft_tokens_max = 4;
+  config.draft_adapt = true;
+  Use(config);
+  Sequence& s = Decodes(Make(10, 20));
+  s.drafts = {21, 22, 23};
+  StepDone done = DoneOf(parts_->planner.Next(), 24);
+  done.rows[0].accepted = 1;
+  const auto source = static_cast<size_t>(s.drafts_of);
+  const Acceptance before = s.acceptance[source];
+  Complete(done);
+  const Acceptance& after = s.acceptance[source];
+  EXPECT_GT(after.chance(0), before.chance(0));
+  EXPECT_LT(after.chance(1), before.chance(1));
+  EXPECT_EQ(after.chance(2), before.chance(2));  // nobody knows
+}
+
 TEST_F(LifeCycleTest, AnAcceptedStopTokenEndsTheAnswerBeforeTheSampledOne) {
   SchedulerConfig config = Config();
   config.draft_tokens_max = 4;
