@@ -140,7 +140,7 @@ for group in "$@"; do
   case "$group" in
     test) install_venv .venv $REQUIREMENTS ;;
     clients)
-      install_venv .venv-clients tests/clients/requirements.txt
+      install_venv .venv-clients tests/clients/requirements.txt deploy/picker/requirements.txt
       install_venv .venv-openai2 tests/clients/openai2/requirements.txt
       install_npm
       ;;

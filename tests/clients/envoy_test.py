@@ -174,6 +174,22 @@ def metric(port, name):
     return sum(map(float, lines))
 
 
+def answers_of_a_session(port, session, *engines):
+    """How many of its six each engine gives. It keeps its engine, whatever it says, so its header
+    gets to the router."""
+    end = time.monotonic() + 30
+    while post(port, {"prompt": "Hello", "max_tokens": 1})[0] != 200:
+        assert time.monotonic() < end, "no engine is ready"
+        time.sleep(0.1)
+    before = [metric(engine.port, "request_success_total") for engine in engines]
+    for i in range(6):
+        status, text = post(port, {"prompt": f"{i} is a number", "max_tokens": 2},
+                            **{"x-session-id": session})
+        assert status == 200 and json.loads(text)["choices"]
+    return [metric(engine.port, "request_success_total") - n
+            for engine, n in zip(engines, before)]
+
+
 def test_envoy_asks_the_router_where_to(tmp_path):
     envoy = pathlib.Path(sys.executable).with_name("envoy")
     port, router = free_port(), free_port()
@@ -185,19 +201,7 @@ def test_envoy_asks_the_router_where_to(tmp_path):
         command = [os.environ["BRAID_BIN"], "router", engines, "--port", router]
         with running(command, router) as asked, running([envoy, "-c", file, "-l", "error",
                                                          "--concurrency", "1"], port):
-            end = time.monotonic() + 30
-            while post(port, {"prompt": "Hello", "max_tokens": 1})[0] != 200:
-                assert time.monotonic() < end, "no engine is ready"
-                time.sleep(0.1)
-            before = [metric(e.port, "request_success_total") for e in (a, b)]
-            # A session keeps its engine, whatever it says; so its header gets to the router.
-            for i in range(6):
-                status, text = post(port, {"prompt": f"{i} is a number", "max_tokens": 2},
-                                    **{"x-session-id": "one"})
-                assert status == 200 and json.loads(text)["choices"]
-            counts = [metric(e.port, "request_success_total") - n
-                      for e, n in zip((a, b), before)]
-            assert sorted(counts) == [0, 6]
+            assert sorted(answers_of_a_session(port, "one", a, b)) == [0, 6]
             # A body that it must hold whole, and an answer that it must not.
             status, text = post(port, {"prompt": "Once upon a time " * 1000, "max_tokens": 3,
                                        "ignore_eos": True, "stream": True})
@@ -223,7 +227,7 @@ def test_envoy_asks_the_picker_as_gateways_tell_it(tmp_path):
         asked = stack.enter_context(running(
             [os.environ["BRAID_BIN"], "router", engines, "--port", router], router))
         stack.enter_context(running(
-            [ROOT / ".venv/bin/python", ROOT / "deploy/picker/picker.py",
+            [sys.executable, ROOT / "deploy/picker/picker.py",
              f"http://127.0.0.1:{router}", "--listen", f"127.0.0.1:{picker}", "--tls-cert",
              tmp_path / "cert", "--tls-key", tmp_path / "key"], picker))
         bounded = f"127.0.0.1:{b.port}"
@@ -237,17 +241,7 @@ def test_envoy_asks_the_picker_as_gateways_tell_it(tmp_path):
                 "ENGINE_B": b.port}, subset))
             with running([envoy, "-c", file, "-l", "error", "--concurrency", "1",
                           "--use-dynamic-base-id"], port):
-                end = time.monotonic() + 30
-                while post(port, {"prompt": "Hello", "max_tokens": 1})[0] != 200:
-                    assert time.monotonic() < end, "no engine is ready"
-                    time.sleep(0.1)
-                before = [metric(e.port, "request_success_total") for e in (a, b)]
-                for i in range(6):
-                    status, text = post(port, {"prompt": f"{i} is a number", "max_tokens": 2},
-                                        **{"x-session-id": mode + source})
-                    assert status == 200 and json.loads(text)["choices"]
-                counts = [metric(e.port, "request_success_total") - n
-                          for e, n in zip((a, b), before)]
+                counts = answers_of_a_session(port, mode + source, a, b)
                 assert counts == [0, 6] if subset else sorted(counts) == [0, 6]
                 status, text = post(port, {"prompt": "Once upon a time " * 1000, "max_tokens": 3,
                                            "ignore_eos": True, "stream": True})
