@@ -25,4 +25,9 @@ int64_t UnixMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 
+int64_t UnixUs() {
+  auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
 }  // namespace braid

@@ -13,5 +13,7 @@ int64_t MonotonicNs();
 int64_t UnixSeconds();
 // Milliseconds since then, by which peers see which of two processes started later.
 int64_t UnixMs();
+// Microseconds since then, to compare with the times of files.
+int64_t UnixUs();
 
 }  // namespace braid

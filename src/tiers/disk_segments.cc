@@ -314,7 +314,7 @@ Result<int32_t> DiskTier::State::NewSegment() {
   UseLines();
   const std::string stem = NewSegmentStem(options.directory, options.fingerprint);
   ASSIGN_OR_RETURN(const SegmentFiles made, CreateSegment(files, stem, identity));
-  const int64_t now_us = UnixSeconds() * 1'000'000;
+  const int64_t now_us = UnixUs();
   segments.emplace(next_segment, TierSegment{.stem = stem,
                                              .pages = made.pages,
                                              .index = made.index,
@@ -345,7 +345,7 @@ Result<int32_t> DiskTier::State::Reserve(int64_t bytes, int64_t& offset) {
   TierSegment& segment = segments[active];
   offset = segment.bytes;
   segment.bytes += room;
-  segment.used_us = UnixSeconds() * 1'000'000;
+  segment.used_us = UnixUs();
   ++segment.users;
   return active;
 }

@@ -45,7 +45,7 @@ Result<int> OpenPages(TierSegments& segments, int32_t id) {
 }
 
 void TellUse(TierSegment& segment) {
-  segment.used_us = UnixSeconds() * 1'000'000;
+  segment.used_us = UnixUs();
   if (segment.used_us - segment.told_us < kTellUseUs) return;
   segment.told_us = segment.used_us;
   (void)::futimens(segment.pages, nullptr);
