@@ -1,13 +1,17 @@
 // Devices, allocations, pipelines.
 #include "vulkan/gpu.h"
 
+#include <dlfcn.h>
 #include <fmt/core.h>
+#include <link.h>
 #include <volk.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "vulkan/gpu_state.h"
@@ -38,6 +42,20 @@ std::string_view KindText(VkPhysicalDeviceType type) {
   }
 }
 
+// The loader unloads drivers with the last instance, and LeakSanitizer takes what an unloaded one
+// keeps for lost.
+void KeepDriversLoaded() {
+  std::vector<std::string> files;
+  const auto note = [](dl_phdr_info* library, size_t, void* to) {
+    static_cast<std::vector<std::string>*>(to)->emplace_back(library->dlpi_name);
+    return 0;
+  };
+  ::dl_iterate_phdr(note, &files);
+  for (const std::string& file : files) {
+    ::dlopen(file.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+}
+
 Result<VkInstance> MakeInstance() {
   if (volkInitialize() != VK_SUCCESS) {
     return Error{ErrorCode::kUnavailable,
@@ -62,6 +80,7 @@ Result<VkInstance> MakeInstance() {
   }
   if (made != VK_SUCCESS) return VulkanError("starting Vulkan", made);
   volkLoadInstance(instance);
+  if constexpr (BRAID_KEEP_DRIVERS) KeepDriversLoaded();
   return instance;
 }
 

@@ -1,6 +1,11 @@
 # The loader finds libvulkan when a device is asked for.
 find_path(VOLK_INCLUDE volk.h REQUIRED)
 target_link_libraries(braid_vulkan PRIVATE ${CMAKE_DL_LIBS})
+if(BRAID_SANITIZE MATCHES "address")
+  target_compile_definitions(braid_vulkan PRIVATE BRAID_KEEP_DRIVERS=true)
+else()
+  target_compile_definitions(braid_vulkan PRIVATE BRAID_KEEP_DRIVERS=false)
+endif()
 include(shaders)
 braid_shader(braid_vulkan src/vulkan/shaders/read.comp kShaderRead)
 braid_shader(braid_vulkan src/vulkan/shaders/multiply.comp kShaderMultiply)
