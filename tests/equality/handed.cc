@@ -265,7 +265,7 @@ int64_t Handed::failed() const {
 }
 
 bool Handed::BytesAgree() const {
-  return Within(500'000, [&] {
+  return Within(5'000'000, [&] {
     int64_t left = 0, came = 0;
     for (const auto& prefill : prefills_) left += prefill->partners->stats().bytes;
     for (const auto& decode : decodes_) came += decode->partners->stats().bytes;

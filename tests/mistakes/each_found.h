@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdio>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -24,13 +25,18 @@ struct Mistake {
 // mistake may crash it, or leave its threads waiting for each other.
 template <class Passes>
 pid_t StartWith(int mistake, const Passes& passes, unsigned seconds) {
+  std::fflush(stdout);
   const pid_t child = ::fork();
   CHECK(child >= 0, "cannot start a process");
   if (child == 0) {
-    ::close(STDERR_FILENO);  // what the mistake makes it say
+    for (FILE* out : {stdout, stderr}) {  // what the mistake makes it say
+      if (mistake != kNoMistake && std::freopen("/dev/null", "w", out) == nullptr) ::_exit(2);
+    }
     Plant(mistake);
     ::alarm(seconds);
-    ::_exit(passes() ? 0 : 1);
+    const bool passed = passes();
+    std::fflush(stdout);
+    ::_exit(passed ? 0 : 1);
   }
   return child;
 }
