@@ -330,6 +330,35 @@ TEST_F(TransportTest, NoticesAnEndThatIsGone) {
   EXPECT_TRUE(Until([&] { return ends_[1].failed == 1; }));
 }
 
+// After so many turns the end that sends gives up its connection, where what the other has said of
+// the data may be on its way. Which end sends: the one that listens, or the other.
+class GivenUpTest : public TransportTest,
+                    public ::testing::WithParamInterface<std::pair<int, size_t>> {};
+TEST_P(GivenUpTest, EverySendEnds) {
+  const auto [turns, sends] = GetParam();
+  ASSERT_TRUE(Until([&] { return ends_[0].accepted.valid(); }));
+  const ConnectionId to = sends == 0 ? ends_[0].accepted : out_;
+  const std::vector<std::byte> page(size_t{1} << 20);
+  for (int i = 0; i < 4; ++i) {
+    transports_[sends]->SendData(to, "page", {page.data(), page.size(), 1});
+  }
+  for (int turn = 0; turn < turns; ++turn) {
+    transports_[sends]->Progress();
+    for (int i = 0; i < 100; ++i) transports_[1 - sends]->Progress();
+  }
+  transports_[sends]->Close(to);
+  EXPECT_TRUE(Until([&] { return ends_[sends].sent + ends_[sends].failed == 4; }));
+  for (int i = 0; i < 1000; ++i) transports_[sends]->Progress();
+}
+std::vector<std::pair<int, size_t>> Turns() {
+  std::vector<std::pair<int, size_t>> all;
+  for (int turns = 1; turns < 40; ++turns) {
+    for (const size_t sends : {0, 1}) all.emplace_back(turns, sends);
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(After, GivenUpTest, ::testing::ValuesIn(Turns()));
+
 TEST_F(TransportTest, LosesAConnectionToNobody) {
   const auto out = transports_[1]->Connect({"127.0.0.1", 1});
   EXPECT_TRUE(!out || Until([&] { return !ends_[1].lost.empty(); }));

@@ -18,6 +18,9 @@ Result<Ucx> LoadUcx() {
   ::setenv("UCX_HANDLE_ERRORS", "none", 0);
   ::setenv("UCX_LOG_LEVEL", "fatal", 0);     // errors are returned, and it logs to stdout
   ::setenv("UCX_TCP_CM_REUSEADDR", "y", 0);  // an engine may start again at its port
+  // An acknowledgement of a PUT that comes when its connection has been given up ends the process
+  // (tcp_ep.c of 1.13 asserts that it is awaited).
+  ::setenv("UCX_TCP_PUT_ENABLE", "n", 0);
   constexpr const char* kFiles[] = {"libucs.so.0", "libucp.so.0"};
   ASSIGN_OR_RETURN(SharedLibrary library,
                    SharedLibrary::Load({.product = "UCX 1.13",

@@ -133,8 +133,19 @@ def inside(*words):
 def until(holds, what, seconds=60):
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, what
+        assert time.monotonic() < end, str(what)
         time.sleep(0.05)
+
+
+class Said:
+    """What engines have said last, when it is asked for."""
+
+    def __init__(self, engines):
+        self.engines = list(engines)
+
+    def __str__(self):
+        return "\n".join("".join([*engine.log[-20:], f"exit code {engine.process.poll()}"])
+                         for engine in self.engines)  # fmt: skip
 
 
 class Pair:
@@ -155,7 +166,8 @@ class Pair:
 
     def paired(self):
         decode = self.engines["decode"]
-        until(lambda: decode.metric("handoff_partners") == 1, "".join(decode.log[-20:]))
+        said = Said(self.engines.values())
+        until(lambda: decode.metric("handoff_partners") == 1, said)
 
 
 @pytest.fixture(scope="module")
