@@ -154,7 +154,9 @@ def test_messages_of_the_old_page_are_taken_over(open_page):
     expect(last_answer(page)).to_contain_text("One conversation.")
     expect(last_answer(page)).to_have_attribute("data-status", "stopped")
     page.wait_for_function("localStorage.getItem('braid.messages') === null")
+    page.evaluate(store)  # a page that was closed meanwhile has not forgotten them
     page.reload()
+    page.wait_for_function("localStorage.getItem('braid.messages') === null")
     expect(page.get_by_test_id("open-conversation")).to_have_text(["What was before?"])
 
 

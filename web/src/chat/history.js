@@ -157,9 +157,11 @@ class History extends Store {
   async #takeOldMessages() {
     const old = load(kOldMessages);
     if (old === null) return;
-    const conversation = tree.asConversation({ messages: old });
+    // Always the same id: a page that was closed before it could forget them, or another tab, has
+    // taken them already.
+    const conversation = tree.asConversation({ id: kOldMessages, messages: old });
     if (conversation) {
-      await this.#save(this.put(conversation).id);
+      if (!this.get(conversation.id)) await this.#save(this.put(conversation).id);
       if (this.state.problem) return;
     } else if (!Array.isArray(old) || old.length > 0) {
       this.set({ unreadable: this.state.unreadable + 1 });
