@@ -13,6 +13,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -333,7 +334,7 @@ TEST_F(TransportTest, NoticesAnEndThatIsGone) {
 // After so many turns the end that sends gives up its connection, where what the other has said of
 // the data may be on its way. Which end sends: the one that listens, or the other.
 class GivenUpTest : public TransportTest,
-                    public ::testing::WithParamInterface<std::pair<int, size_t>> {};
+                    public ::testing::WithParamInterface<std::tuple<int, size_t>> {};
 TEST_P(GivenUpTest, EverySendEnds) {
   const auto [turns, sends] = GetParam();
   ASSERT_TRUE(Until([&] { return ends_[0].accepted.valid(); }));
@@ -348,16 +349,11 @@ TEST_P(GivenUpTest, EverySendEnds) {
   }
   transports_[sends]->Close(to);
   EXPECT_TRUE(Until([&] { return ends_[sends].sent + ends_[sends].failed == 4; }));
-  for (int i = 0; i < 1000; ++i) transports_[sends]->Progress();
+  for (int i = 0; i < 1000; ++i) transports_[sends]->Progress();  // what comes later does no harm
 }
-std::vector<std::pair<int, size_t>> Turns() {
-  std::vector<std::pair<int, size_t>> all;
-  for (int turns = 1; turns < 40; ++turns) {
-    for (const size_t sends : {0, 1}) all.emplace_back(turns, sends);
-  }
-  return all;
-}
-INSTANTIATE_TEST_SUITE_P(After, GivenUpTest, ::testing::ValuesIn(Turns()));
+INSTANTIATE_TEST_SUITE_P(After, GivenUpTest,
+                         ::testing::Combine(::testing::Values(1, 2, 3, 5, 8, 13),
+                                            ::testing::Values(0, 1)));
 
 TEST_F(TransportTest, LosesAConnectionToNobody) {
   const auto out = transports_[1]->Connect({"127.0.0.1", 1});
