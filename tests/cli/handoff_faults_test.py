@@ -133,19 +133,8 @@ def inside(*words):
 def until(holds, what, seconds=60):
     end = time.monotonic() + seconds
     while not holds():
-        assert time.monotonic() < end, str(what)
+        assert time.monotonic() < end, what() if callable(what) else what
         time.sleep(0.05)
-
-
-class Said:
-    """What engines have said last, when it is asked for."""
-
-    def __init__(self, engines):
-        self.engines = list(engines)
-
-    def __str__(self):
-        return "\n".join("".join([*engine.log[-20:], f"exit code {engine.process.poll()}"])
-                         for engine in self.engines)  # fmt: skip
 
 
 class Pair:
@@ -166,8 +155,11 @@ class Pair:
 
     def paired(self):
         decode = self.engines["decode"]
-        said = Said(self.engines.values())
-        until(lambda: decode.metric("handoff_partners") == 1, said)
+        until(lambda: decode.metric("handoff_partners") == 1, self.said)
+
+    def said(self):
+        return "".join("".join([f"{side}, exit code {engine.process.poll()}\n", *engine.log[-20:]])
+                       for side, engine in self.engines.items())  # fmt: skip
 
 
 @pytest.fixture(scope="module")
