@@ -18,6 +18,13 @@ const kOldMessages = "messages";
 
 const kEmpty = { phase: "loading", conversations: new Map(), problem: "", unreadable: 0 };
 
+// FNV-1a of a text, in hexadecimal digits.
+function fingerprint(text) {
+  let hash = 0x811c9dc5;
+  for (const letter of text) hash = Math.imul(hash ^ letter.codePointAt(0), 0x01000193);
+  return (hash >>> 0).toString(16);
+}
+
 class History extends Store {
   #aborts = new Map();  // by conversation: what ends its growing answer
   #timers = new Map();  // by conversation: its next save
@@ -157,9 +164,10 @@ class History extends Store {
   async #takeOldMessages() {
     const old = load(kOldMessages);
     if (old === null) return;
-    // Always the same id: a page that was closed before it could forget them, or another tab, has
-    // taken them already.
-    const conversation = tree.asConversation({ id: kOldMessages, messages: old });
+    // The same messages always have the same id: a page that was closed before it could forget
+    // them, or another tab, has taken them already.
+    const id = `${kOldMessages}-${fingerprint(JSON.stringify(old))}`;
+    const conversation = tree.asConversation({ id, messages: old });
     if (conversation) {
       if (!this.get(conversation.id)) await this.#save(this.put(conversation).id);
       if (this.state.problem) return;
