@@ -59,6 +59,10 @@ void MoveQueue::ReadAhead(const PagesAhead& ahead) {
   wake_.notify_one();
 }
 
+bool MoveQueue::CanReadAhead() const {
+  return !hints_.empty() && !reading_ahead_ && reading_ == 0 && writing_ < writers_;
+}
+
 void MoveQueue::Work() {
   ::pthread_setname_np(::pthread_self(), "braid-tier");
   std::unique_lock lock(mutex_);
@@ -106,8 +110,8 @@ void MoveQueue::Run(const Task& task) {
     job.disk_bytes += carried.disk_bytes;
     job.memory_bytes += carried.memory_bytes;
     if (!carried.status) {
-      job.lost.push_back(task.part);
-      job.error = carried.status.error().message;
+      job.lost.insert(std::upper_bound(job.lost.begin(), job.lost.end(), task.part), task.part);
+      if (job.lost.front() == task.part) job.error = carried.status.error().message;
     } else if (carried.in_memory) {
       job.in_memory.push_back(task.part);
     }
@@ -119,7 +123,6 @@ void MoveQueue::Run(const Task& task) {
     }
   }
   if (ended == nullptr) return;
-  std::sort(ended->lost.begin(), ended->lost.end());
   std::sort(ended->in_memory.begin(), ended->in_memory.end());
   ended->events->Post(PagesMoved{.move = ended->move.id,
                                  .error = ended->error,

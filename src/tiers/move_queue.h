@@ -64,7 +64,7 @@ class MoveQueue {
     size_t left = 0;
     std::vector<int32_t> lost, in_memory;
     int64_t disk_bytes = 0, memory_bytes = 0;
-    std::string error;
+    std::string error;  // of the part that was lost first in the order of the move
   };
   struct Task {
     Job* job;
@@ -78,9 +78,7 @@ class MoveQueue {
     bool operator==(const Hint&) const = default;
   };
   void Work();
-  bool CanReadAhead() const {
-    return !hints_.empty() && !reading_ahead_ && reading_ == 0 && writing_ < writers_;
-  }
+  bool CanReadAhead() const;
   bool CanWrite() const { return !writes_.empty() && writing_ + reading_ahead_ < writers_; }
   void Run(const Task& task);
   void ReadHint(std::unique_lock<std::mutex>& lock);
