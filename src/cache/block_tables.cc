@@ -245,7 +245,11 @@ void BlockTables::PublishState(int32_t boundary, Snapshot snapshot, PrefixCache&
   last_state_ = node;
 }
 
-void BlockTables::RetireStatesFrom(PrefixCache& cache) {
+void BlockTables::RetireStates(int32_t end, int32_t state_blocks, PrefixCache& cache) {
+  const int32_t keep_from = end / kBlockTokens - 1;
+  if (keep_from == kept_from_ && state_blocks == kept_blocks_) return;
+  kept_from_ = keep_from;
+  kept_blocks_ = state_blocks;
   for (; static_cast<int32_t>(first_state_) < kept_from_; ++first_state_) {
     const bool borrowed = Borrowed(cache.index(), GroupKind::kState, first_state_);
     for (size_t g = 0; g < tables_.size(); ++g) {

@@ -71,13 +71,7 @@ class BlockTables {
   // A step that ended at token `end` has come back: states of boundaries before the last one are
   // not read again. The sequence keeps `state_blocks` per state group, the rest goes back; what it
   // published is made up for where there is room.
-  void RetireStates(int32_t end, int32_t state_blocks, PrefixCache& cache) {
-    const int32_t keep_from = end / kBlockTokens - 1;
-    if (keep_from == kept_from_ && state_blocks == kept_blocks_) return;
-    kept_from_ = keep_from;
-    kept_blocks_ = state_blocks;
-    RetireStatesFrom(cache);
-  }
+  void RetireStates(int32_t end, int32_t state_blocks, PrefixCache& cache);
 
   // What was published stays: every row that wrote it came back without an error.
   void ReleaseAll(PrefixCache& cache);
@@ -113,7 +107,6 @@ class BlockTables {
   bool Borrowed(const PrefixIndex& index, GroupKind kind, size_t at) const;
   // The entries of all groups of a kind at one index.
   PartBlocks Entries(GroupKind kind, size_t at) const;
-  void RetireStatesFrom(PrefixCache& cache);
   void PublishState(int32_t boundary, Snapshot snapshot, PrefixCache& cache);
 
   const CacheGeometry* geometry_;

@@ -103,14 +103,11 @@ struct alignas(64) Sequence {
     const int32_t length = known_tokens() + unresolved;
     return Is<Decoding>() && planned == length - 1 && length < length_max;
   }
+  // A token that is in flight is not known.
   TokenId token(int32_t position) const {
     if (position < prompt_tokens()) return request.prompt[static_cast<size_t>(position)];
     const size_t i = static_cast<size_t>(position - prompt_tokens());
     return i < output.size() ? output[i] : kSampledInFlight;
-  }
-  // Tokens [begin, end), of which those that are in flight are not known.
-  void AppendTokens(int32_t begin, int32_t end, std::vector<TokenId>& out) const {
-    for (int32_t p = begin; p < end; ++p) out.push_back(token(p));
   }
 };
 

@@ -70,6 +70,10 @@ void PageMoves::Rest(DpRankId rank, PrefixNodeId leaf) {
   if (paths.size() > kRestingMax) DropPath(rank);
 }
 
+bool PageMoves::Known(const KnownPart& part) const {
+  return tier_.Has(part.key, part.kind) || writing_.contains(part);
+}
+
 // The nodes of a path, up to its last state: behind that nobody can resume.
 void PageMoves::FindPath(const PrefixIndex& index, PrefixNodeId leaf) {
   path_.clear();

@@ -75,9 +75,7 @@ class PageMoves {
   void FindPath(const PrefixIndex& index, PrefixNodeId leaf);
   void DropPath(DpRankId rank);
   bool PlanWrite(DpRankId rank, Path& resting, std::vector<PageMove>& moves);
-  bool Known(const KnownPart& part) const {
-    return tier_.Has(part.key, part.kind) || writing_.contains(part);
-  }
+  bool Known(const KnownPart& part) const;
   void EndWrite(const Moving& move);
 
   const SchedulerConfig& config_;

@@ -342,7 +342,7 @@ bool StepPlanner::AddRow(Sequence& s, int32_t count, int32_t drafts) {
           .prompt_logprobs =
               s.wants_prompt_logprobs && start < s.prompt_tokens() && end > s.prompt_logprobs_done};
   if (row.sample && config_.draft_tokens_max > 0) row.propose = DraftsWanted(s);
-  s.AppendTokens(start, end, plan.tokens);
+  for (int32_t p = start; p < end; ++p) plan.tokens.push_back(s.token(p));
   plan.tokens.insert(plan.tokens.end(), s.drafts.begin(), s.drafts.begin() + drafts);
   plan.rows.push_back(row);
   part.step.rows.push_back({&s, start, end, drafts, row.sample, row.prompt_logprobs});
