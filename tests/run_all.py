@@ -87,7 +87,7 @@ def parts_of(preset, with_long=True):
 
     return [
         Part("simulation", [*ctest, "simulation"], timeout_s=3600),  # the longest first
-        Part("unit", [*ctest, "unit"]),
+        Part("unit", [*ctest, "unit"], timeout_s=3600),
         Part("tidy", [python, "tests/tidy/tidy.py"]),
         Part("tidy-self", [python, "tests/tidy/tidy_test.py"]),
         Part("mutation-self", [python, "tests/mutation/operators_test.py"]),
