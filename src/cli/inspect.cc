@@ -20,7 +20,6 @@
 namespace braid {
 namespace {
 
-constexpr size_t kConfigBytesMax = size_t{1} << 20;
 
 class InspectCommand : public Command {
  public:
@@ -84,9 +83,7 @@ void InspectCommand::Print(const std::vector<FactSection>& facts, const LoadRepo
 }
 
 Status InspectCommand::DescribeConfig() const {
-  const std::string path = IsDirectory(directory_) ? directory_ + "/config.json" : directory_;
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
-  ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
+  ASSIGN_OR_RETURN(const ModelSpec spec, ReadModelConfig(directory_));
   Print(DescribeModel(spec, nullptr, nullptr, WeightChoiceOf(weights_, quantise_head_)), nullptr,
         nullptr);
   return {};

@@ -4,7 +4,6 @@
 #include "base/json.h"
 #include "base/progress.h"
 #include "base/quantities.h"
-#include "base/system/file.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/pairs.h"
 #include "forecast/forecast.h"
@@ -13,7 +12,6 @@
 namespace braid {
 namespace {
 
-constexpr size_t kConfigBytesMax = size_t{1} << 20;
 
 class PlanCommand : public Command {
  public:
@@ -365,9 +363,7 @@ SearchSpace PlanCommand::Space() const {
 
 Status PlanCommand::Run() {
   RETURN_IF_ERROR(ReadFlags());
-  const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
-  ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(text, path));
+  ASSIGN_OR_RETURN(ModelSpec spec, ReadModelConfig(model_));
   if (options_.drafts > 0 && HasDraftHead(spec)) UseDraftHead(spec);
   PlanState(spec, options_.drafts, DTypeOf(state_dtype_));
   ASSIGN_OR_RETURN(const std::vector<SearchResult> found, Find(spec));

@@ -19,7 +19,6 @@
 namespace braid {
 namespace {
 
-constexpr size_t kConfigBytesMax = size_t{1} << 20;
 
 class SimulateClusterCommand : public Command {
  public:
@@ -239,14 +238,14 @@ Result<std::vector<ClusterRun>> SimulateClusterCommand::Simulate(const ModelSpec
   return runs;
 }
 
-json::object ObjectOf(const TimeHistogram& times) {
+json::object AsObject(const TimeHistogram& times) {
   return {{"mean", times.mean()},
           {"p50", times.Quantile(0.5)},
           {"p90", times.Quantile(0.9)},
           {"p99", times.Quantile(0.99)}};
 }
 
-json::object ObjectOf(const ClusterRun& run) {
+json::object AsObject(const ClusterRun& run) {
   const ClusterReport& r = run.report;
   return {{"requests_per_second", run.rate},
           {"requests", r.requests},
@@ -263,16 +262,16 @@ json::object ObjectOf(const ClusterRun& run) {
           {"transfers", r.transfer.count()},
           {"transfers_failed", r.transfers_failed},
           {"transferred_bytes", r.transferred_bytes},
-          {"transfer_seconds", ObjectOf(r.transfer)},
+          {"transfer_seconds", AsObject(r.transfer)},
           {"steps", r.steps},
           {"preemptions", r.preemptions},
           {"input_tokens", r.input_tokens},
           {"reused_tokens", r.reused_tokens},
           {"output_tokens", r.output_tokens},
           {"output_tokens_per_second", static_cast<double>(r.output_tokens) / r.seconds},
-          {"first_token_seconds", ObjectOf(r.first_token)},
-          {"inter_token_seconds", ObjectOf(r.inter_token)},
-          {"request_seconds", ObjectOf(r.whole)}};
+          {"first_token_seconds", AsObject(r.first_token)},
+          {"inter_token_seconds", AsObject(r.inter_token)},
+          {"request_seconds", AsObject(r.whole)}};
 }
 
 void SimulateClusterCommand::Print(const std::vector<ClusterRun>& runs,
@@ -320,9 +319,7 @@ Status SimulateClusterCommand::Run() {
   if (!shared_calibration_.empty()) {
     ASSIGN_OR_RETURN(cluster_.shared, ReadCalibrated(hardware_, shared_calibration_));
   }
-  const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
-  ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(text, path));
+  ASSIGN_OR_RETURN(const ModelSpec spec, ReadModelConfig(model_));
   RETURN_IF_ERROR(ReplayLoads(spec, machine));
   ASSIGN_OR_RETURN(const std::vector<ClusterRun> runs, Simulate(spec, machine));
   const std::string title = fmt::format(
@@ -338,7 +335,7 @@ Status SimulateClusterCommand::Run() {
     return {};
   }
   json::array array;
-  for (const ClusterRun& run : runs) array.push_back(ObjectOf(run));
+  for (const ClusterRun& run : runs) array.push_back(AsObject(run));
   fmt::print("{}\n", json::serialize(json::object{{"runs", std::move(array)}}));
   return {};
 }

@@ -14,7 +14,6 @@
 #include "base/math.h"
 #include "base/progress.h"
 #include "base/system/control_groups.h"
-#include "base/system/file.h"
 #include "cli/bench/bench_device.h"
 #include "cli/bench/machine_limits.h"
 #include "cli/bench/statistics.h"
@@ -98,7 +97,6 @@ struct OpResult {
 // Seconds that a sample must last, so that the clock does not matter.
 constexpr double kSampleSeconds = 100e-6;
 constexpr double kCaseSeconds = 0.15;
-constexpr size_t kConfigBytesMax = size_t{1} << 20;
 // Likewise on a device, where a sample is a submission.
 constexpr double kSubmissionSeconds = 2e-3;
 // Of reading memory, before and after each case: a shared machine gives twice as much at times.
@@ -158,9 +156,7 @@ ops::WeightFormat BenchOpsCommand::Weights() const {
 Result<std::vector<OpCase>> BenchOpsCommand::Cases(const Machine& machine) const {
   std::vector<OpCase> cases;
   if (!model_.empty()) {
-    const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
-    ASSIGN_OR_RETURN(ModelSpec spec, ParseModelSpec(text, path));
+    ASSIGN_OR_RETURN(ModelSpec spec, ReadModelConfig(model_));
     PlanState(spec, 0, machine.state_dtype);
     AddModelCases(spec, machine, Weights(), cases);
   } else {

@@ -16,7 +16,6 @@
 namespace braid {
 namespace {
 
-constexpr size_t kConfigBytesMax = size_t{1} << 20;
 
 struct MeshReports {
   ExpertShape shape;
@@ -159,9 +158,7 @@ Status ExpertsPlanCommand::Run() {
   ASSIGN_OR_RETURN(const Hardware hardware, ReadHardware(hardware_name_));
   ModelSpec spec;
   if (!model_.empty()) {
-    const std::string path = IsDirectory(model_) ? model_ + "/config.json" : model_;
-    ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
-    ASSIGN_OR_RETURN(spec, ParseModelSpec(text, path));
+    ASSIGN_OR_RETURN(spec, ReadModelConfig(model_));
   }
   options_.seed = seed_.value_or(kReplicaSeed);
   if (model_.empty() && loads_path_.starts_with("zipf=")) {

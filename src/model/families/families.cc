@@ -223,6 +223,12 @@ Result<ModelSpec> ReadModelSpec(const std::string& directory) {
   return SpecOf(std::move(config), directory + "/config.json", file.if_object());
 }
 
+Result<ModelSpec> ReadModelConfig(const std::string& path) {
+  if (IsDirectory(path)) return ReadModelSpec(path);
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
+  return ParseModelSpec(text, path);
+}
+
 Result<ModelSpec> ParseModelSpec(std::string_view config_json, const std::string& source) {
   ASSIGN_OR_RETURN(HfConfig config, HfConfig::Parse(config_json, source));
   return SpecOf(std::move(config), source, nullptr);

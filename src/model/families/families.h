@@ -82,6 +82,8 @@ ModelSpec FitToCheckpoint(ModelSpec spec, const Checkpoint& checkpoint);
 // Reads `directory`/config.json. An unknown architecture, a missing or absurd value and an unknown
 // key are errors that name the key.
 Result<ModelSpec> ReadModelSpec(const std::string& directory);
+// The same of what a command names that needs no weights: such a directory, or a config.json alone.
+Result<ModelSpec> ReadModelConfig(const std::string& path);
 // The same for a config.json in memory; `source` names it in messages.
 Result<ModelSpec> ParseModelSpec(std::string_view config_json, const std::string& source);
 

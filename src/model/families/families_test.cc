@@ -194,6 +194,20 @@ TEST(ReadModelSpec, SizesThatAreEachPossibleMayBeTooMuchTogether) {
   EXPECT_THAT(error, HasSubstr("parameters; at most"));
 }
 
+TEST(ReadModelConfig, ADirectoryIsReadWithTheFormatThatIsNamedBesideItsConfig) {
+  TestDirectory dir;
+  dir.Write("config.json", json::serialize(TinyWith({})));
+  dir.Write("hf_quant_config.json",
+            R"({"quantization": {"quant_algo": "NVFP4", "group_size": 16}})");
+  Result<ModelSpec> both = ReadModelConfig(dir.path());
+  ASSERT_TRUE(both) << both.error().message;
+  EXPECT_EQ(both->quantization.method, "modelopt");
+  Result<ModelSpec> alone = ReadModelConfig(dir.path() + "/config.json");
+  ASSERT_TRUE(alone) << alone.error().message;
+  EXPECT_EQ(alone->quantization.method, "");
+  EXPECT_EQ(alone->hidden, both->hidden);
+}
+
 TEST(ReadModelSpec, ADirectoryWithoutAConfigIsExplained) {
   TestDirectory dir;
   Result<ModelSpec> gone = ReadModelSpec(dir.path() + "/gone");
