@@ -35,5 +35,6 @@ function(braid_embed target file symbol)
     DEPENDS ${source} ${BRAID_EMBED_SCRIPT}
     COMMENT "Embedding ${file}"
     VERBATIM)
+  set_source_files_properties(${output} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(${target} PRIVATE ${output})
 endfunction()

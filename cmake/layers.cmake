@@ -1,3 +1,12 @@
+# Four sources as one. Not for mutation, whose launcher knows a source by its name.
+function(braid_compile_together target)
+  if(BRAID_TOGETHER AND NOT BRAID_MUTATION)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+    # A class of one .cc may have members whose types are that file's own.
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
 # Reads src/LAYERS and makes one static library braid_<module> per line, linked to what the line
 # names. Sources are all *.cc below src/<module>, but for folders that LAYERS gives to others, and
 # those that it gives to this one; *_test.cc beside them form one test program per module. A module
@@ -5,7 +14,8 @@
 # take seconds each (BRAID_SLOW_TESTS, a list of GoogleTest's patterns): they become a CTest test of
 # their own with the label `slow`, which `ctest -L unit -LE slow` leaves out. In a module of the
 # list BRAID_TESTS_TOGETHER no two files of tests define the same name: four are compiled as one,
-# which takes two thirds of the time. The sanitizer presets compile each by itself.
+# which takes two thirds of the time. BRAID_CODE_TOGETHER: likewise the files of the module itself,
+# in which no table of tests/ plants mistakes (a planted copy stands for one object at a link).
 function(braid_add_module module deps)
   set(BRAID_SLOW_TESTS "")
   set(BRAID_KIND step)
@@ -42,12 +52,14 @@ function(braid_add_module module deps)
   if(sources AND NOT BRAID_KIND STREQUAL kernels)
     braid_precompile(braid_${module} ${BRAID_KIND})
   endif()
+  if(module IN_LIST BRAID_CODE_TOGETHER)
+    braid_compile_together(braid_${module})
+  endif()
   if(BRAID_TESTS AND tests)
     add_executable(${module}_test ${tests})
     braid_precompile(${module}_test ${BRAID_TEST_KIND})
-    if(module IN_LIST BRAID_TESTS_TOGETHER AND BRAID_TOGETHER
-        AND NOT BRAID_MUTATION)  # whose launcher knows a source by its name
-      set_target_properties(${module}_test PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+    if(module IN_LIST BRAID_TESTS_TOGETHER)
+      braid_compile_together(${module}_test)
     endif()
     target_link_libraries(${module}_test PRIVATE braid_${module} GTest::gtest_main GTest::gmock)
     target_compile_definitions(${module}_test PRIVATE BRAID_SOURCE_DIR="${CMAKE_SOURCE_DIR}")

@@ -47,6 +47,7 @@ function(braid_add_numerics target)
     BYPRODUCTS ${output}
     VERBATIM)
   set_source_files_properties(${output} PROPERTIES GENERATED ON)
+  set_source_files_properties(${output} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(${target} PRIVATE ${output})
   add_dependencies(${target} braid_numerics)
 endfunction()

@@ -46,7 +46,7 @@ endif()
 # Headers that most files include are compiled once per kind of target, which halves the time of a
 # clean build. -DBRAID_TOGETHER=OFF, as in the preset `fuzz`, compiles without them and each file by
 # itself, and so shows what a file forgets to include.
-option(BRAID_TOGETHER "Compile common headers once and several test files as one" ON)
+option(BRAID_TOGETHER "Compile common headers once and several files as one" ON)
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
 set(BRAID_PRECOMPILED <algorithm> <array> <cmath> <cstdint> <cstring> <functional> <map> <memory>
   <optional> <set> <span> <string> <string_view> <utility> <variant> <vector> <boost/json.hpp>

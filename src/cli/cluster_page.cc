@@ -11,7 +11,7 @@
 namespace braid {
 namespace {
 
-constexpr double kWidth = 560, kHeight = 250, kLeft = 58, kRight = 14, kTop = 12, kBottom = 40;
+constexpr double kPlotWidth = 560, kHeight = 250, kLeft = 58, kRight = 14, kTop = 12, kBottom = 40;
 constexpr size_t kColours = 4;  // classes c0 and so on
 
 struct Series {
@@ -61,26 +61,26 @@ std::string Svg(const Plot& plot) {
   }
   const double x_step = RoundStep(x_most), y_step = RoundStep(y_most);
   y_most = std::ceil(y_most / y_step) * y_step;
-  const auto px = [&](double x) { return kLeft + x / x_most * (kWidth - kLeft - kRight); };
+  const auto px = [&](double x) { return kLeft + x / x_most * (kPlotWidth - kLeft - kRight); };
   const auto py = [&](double y) {
     return kHeight - kBottom - y / y_most * (kHeight - kTop - kBottom);
   };
   std::string out = fmt::format(
       "<figure><figcaption>{}</figcaption><svg viewBox=\"0 0 {} {}\" role=\"img\" "
       "aria-label=\"{}\">",
-      Escaped(plot.title), kWidth, kHeight, Escaped(plot.title));
+      Escaped(plot.title), kPlotWidth, kHeight, Escaped(plot.title));
   for (double y = 0; y <= y_most * 1.001; y += y_step) {
     out += fmt::format(
         "<line class=\"g\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/>"
         "<text x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>",
-        kLeft, kWidth - kRight, py(y), kLeft - 6, py(y) + 4, NumberText(y));
+        kLeft, kPlotWidth - kRight, py(y), kLeft - 6, py(y) + 4, NumberText(y));
   }
   for (double x = 0; x <= x_most * 1.001; x += x_step) {
     out += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", px(x),
                        kHeight - kBottom + 16, NumberText(x));
   }
   out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                     (kLeft + kWidth - kRight) / 2, kHeight - 6, Escaped(plot.x));
+                     (kLeft + kPlotWidth - kRight) / 2, kHeight - 6, Escaped(plot.x));
   out += fmt::format(
       "<text transform=\"translate(13 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
       (kTop + kHeight - kBottom) / 2, Escaped(plot.y));

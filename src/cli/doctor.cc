@@ -117,7 +117,7 @@ void PrintDevices(const Findings& f) {
   }
 }
 
-void PrintText(const Findings& f) {
+void PrintFindings(const Findings& f) {
   const CpuFeatures& cpu = f.machine.cpu;
   const auto line = [](std::string_view name, const std::string& value) {
     fmt::print("{:<16} {}\n", name, value);
@@ -195,7 +195,7 @@ class DoctorCommand : public Command {
   Status Run() override {
     ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(options_));
     const Findings findings = Examine(machine);
-    json_ ? PrintJson(findings) : PrintText(findings);
+    json_ ? PrintJson(findings) : PrintFindings(findings);
     return {};
   }
 

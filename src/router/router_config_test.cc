@@ -14,7 +14,7 @@ std::string Engines(std::string_view more = "", std::string_view url = "http://1
   return fmt::format(R"({{"engines": [{{"name": "a", "url": "{}"}}]{}}})", url, more);
 }
 
-std::string ErrorOf(const std::string& text) {
+std::string Problem(const std::string& text) {
   const Result<RouterConfig> config = ParseRouterConfig(text, "router.json");
   EXPECT_FALSE(config) << text;
   return config ? "" : config.error().message;
@@ -47,32 +47,32 @@ TEST(RouterConfig, ReadsEveryField) {
 }
 
 TEST(RouterConfig, AnErrorNamesTheFieldAndWhatWouldBeRight) {
-  EXPECT_THAT(ErrorOf("[]"), HasSubstr("must be {\"engines\""));
-  EXPECT_THAT(ErrorOf("{}"), HasSubstr("engines: must be a list of at least one engine"));
-  EXPECT_THAT(ErrorOf(R"({"engines": []})"), HasSubstr("engines: must be a list of at least"));
+  EXPECT_THAT(Problem("[]"), HasSubstr("must be {\"engines\""));
+  EXPECT_THAT(Problem("{}"), HasSubstr("engines: must be a list of at least one engine"));
+  EXPECT_THAT(Problem(R"({"engines": []})"), HasSubstr("engines: must be a list of at least"));
   EXPECT_TRUE(ParseRouterConfig(R"({"registration": true})", "x"));
-  EXPECT_THAT(ErrorOf(R"({"registration": 1})"), HasSubstr("registration: must be true or false"));
-  EXPECT_THAT(ErrorOf(R"({"engine_key": "a b"})"), HasSubstr("engine_key: must be up to 512"));
+  EXPECT_THAT(Problem(R"({"registration": 1})"), HasSubstr("registration: must be true or false"));
+  EXPECT_THAT(Problem(R"({"engine_key": "a b"})"), HasSubstr("engine_key: must be up to 512"));
 
   for (const char* url :
        {"https://a:1", "a:1", "http://a", "http://a:0", "http://a:65536", "http://a:1/v1",
         "http://:1", "http://[::1]", "http://a b:1", "http://"}) {
-    EXPECT_THAT(ErrorOf(Engines("", url)), HasSubstr("engines[0].url: must be http://HOST:PORT"));
+    EXPECT_THAT(Problem(Engines("", url)), HasSubstr("engines[0].url: must be http://HOST:PORT"));
   }
-  EXPECT_THAT(ErrorOf(Engines(R"(, "policy": "best")")),
+  EXPECT_THAT(Problem(Engines(R"(, "policy": "best")")),
               HasSubstr("policy: must be one of prefix, round_robin, least_load"));
-  EXPECT_THAT(ErrorOf(Engines(R"(, "attempts": 0)")), HasSubstr("an integer from 1 to 16"));
-  EXPECT_THAT(ErrorOf(Engines(R"(, "atempts": 1)")), HasSubstr("atempts: must be one of engines"));
-  EXPECT_THAT(ErrorOf(Engines(R"(, "probe_ms": 3000)")),
+  EXPECT_THAT(Problem(Engines(R"(, "attempts": 0)")), HasSubstr("an integer from 1 to 16"));
+  EXPECT_THAT(Problem(Engines(R"(, "atempts": 1)")), HasSubstr("atempts: must be one of engines"));
+  EXPECT_THAT(Problem(Engines(R"(, "probe_ms": 3000)")),
               HasSubstr("lease_ms: must be at least twice probe_ms (3000), got 5000"));
-  EXPECT_THAT(ErrorOf(Engines(R"(, "session_header": "a b")")), HasSubstr("name of a header"));
-  EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a b", "url": "http://a:1"}]})"),
+  EXPECT_THAT(Problem(Engines(R"(, "session_header": "a b")")), HasSubstr("name of a header"));
+  EXPECT_THAT(Problem(R"({"engines": [{"name": "a b", "url": "http://a:1"}]})"),
               HasSubstr("engines[0].name: must be 1 to 64"));
-  EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a"}]})"), HasSubstr("engines[0].url: must be"));
+  EXPECT_THAT(Problem(R"({"engines": [{"name": "a"}]})"), HasSubstr("engines[0].url: must be"));
   for (const char* url : {"tcp://*:1", "http://a:1", "tcp://a", "tcp://a:1/", "ipc://x"}) {
     const std::string text = fmt::format(
         R"({{"engines": [{{"name": "a", "url": "http://a:1", "kv_events": "{}"}}]}})", url);
-    EXPECT_THAT(ErrorOf(text), HasSubstr("engines[0].kv_events: must be tcp://HOST:PORT")) << url;
+    EXPECT_THAT(Problem(text), HasSubstr("engines[0].kv_events: must be tcp://HOST:PORT")) << url;
   }
 }
 
@@ -119,21 +119,21 @@ TEST(RouterConfig, NumbersAndTextsMayHaveTheirLeastAndTheirMost) {
   }
   EXPECT_TRUE(ParseRouterConfig(list(), "x"));
   engines += R"(,{"name": "more", "url": "http://a:1000"})";
-  EXPECT_THAT(ErrorOf(list()), HasSubstr("engines: must be a list of at most 256 engines"));
+  EXPECT_THAT(Problem(list()), HasSubstr("engines: must be a list of at most 256 engines"));
 }
 
 TEST(RouterConfig, NamesAndAddressesAreUnique) {
-  EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a", "url": "http://a:1"},
+  EXPECT_THAT(Problem(R"({"engines": [{"name": "a", "url": "http://a:1"},
                                       {"name": "a", "url": "http://a:2"}]})"),
               HasSubstr("engines[1].name: must be unique"));
-  EXPECT_THAT(ErrorOf(R"({"engines": [{"name": "a", "url": "http://a:1"},
+  EXPECT_THAT(Problem(R"({"engines": [{"name": "a", "url": "http://a:1"},
                                       {"name": "b", "url": "http://a:1/"}]})"),
               HasSubstr("engines[1].url: must be unique"));
 }
 
 TEST(RouterConfig, AnErrorNeverShowsAKey) {
   const std::string error =
-      ErrorOf(R"({"engines": [{"name": "a", "url": "http://a:1", "kye": "the-secret"}]})");
+      Problem(R"({"engines": [{"name": "a", "url": "http://a:1", "kye": "the-secret"}]})");
   EXPECT_THAT(error, testing::Not(HasSubstr("the-secret")));
   EXPECT_THAT(error, HasSubstr("engines[0].kye: must be one of name, url, key, kv_events"));
 }

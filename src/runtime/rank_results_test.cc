@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr int32_t kSlots = 3;  // of a data-parallel rank
+constexpr int32_t kRankSlots = 3;  // of a data-parallel rank
 
 Row RowOf(int32_t slot, int32_t tokens) {
   return {.slot = SlotId(slot), .request = RequestId(100 + slot), .token_count = tokens};
@@ -36,7 +36,7 @@ TEST(PlanOf, HasWhatIsTheRanksInItsOwnSlots) {
   }
   plan.step = StepId(7);
   plan.moves.resize(2);
-  const Plan own = PlanOf(plan, 1, kSlots);
+  const Plan own = PlanOf(plan, 1, kRankSlots);
   EXPECT_EQ(own.step, StepId(7));
   ASSERT_EQ(own.freed.size(), 1u);
   EXPECT_EQ(own.freed[0].block, BlockId(1));
@@ -46,11 +46,11 @@ TEST(PlanOf, HasWhatIsTheRanksInItsOwnSlots) {
   for (size_t i = 0; i < 2; ++i) {
     const int32_t slot = i == 0 ? 0 : 2;
     EXPECT_EQ(own.admissions[i].slot, SlotId(slot));
-    EXPECT_THAT(own.admissions[i].output, ElementsAre(slot + kSlots));
+    EXPECT_THAT(own.admissions[i].output, ElementsAre(slot + kRankSlots));
     EXPECT_EQ(own.tables[i].slot, SlotId(slot));
-    EXPECT_EQ(own.tables[i].block, BlockId(slot + kSlots));
+    EXPECT_EQ(own.tables[i].block, BlockId(slot + kRankSlots));
     EXPECT_EQ(own.rows[i].slot, SlotId(slot));
-    EXPECT_EQ(own.rows[i].request, RequestId(100 + slot + kSlots));
+    EXPECT_EQ(own.rows[i].request, RequestId(100 + slot + kRankSlots));
   }
   EXPECT_THAT(own.released, ElementsAre(SlotId(0), SlotId(2)));
   EXPECT_THAT(own.tokens, ElementsAre(2, 3, 5, 6)) << "rows say where theirs are";
@@ -58,14 +58,14 @@ TEST(PlanOf, HasWhatIsTheRanksInItsOwnSlots) {
 }
 
 TEST(PlanOf, TheFullestRankHasMostTokensOfAll) {
-  EXPECT_EQ(TokensOfTheFullest({}, kSlots), 0);
+  EXPECT_EQ(TokensOfTheFullest({}, kRankSlots), 0);
   Plan plan;
   plan.rows = {RowOf(0, 3), RowOf(2, 4), RowOf(3, 6), RowOf(6, 1), RowOf(8, 2)};
-  EXPECT_EQ(TokensOfTheFullest(plan, kSlots), 7);
+  EXPECT_EQ(TokensOfTheFullest(plan, kRankSlots), 7);
   plan.rows[2].token_count = 8;
-  EXPECT_EQ(TokensOfTheFullest(plan, kSlots), 8);
+  EXPECT_EQ(TokensOfTheFullest(plan, kRankSlots), 8);
   plan.rows[4].token_count = 8;
-  EXPECT_EQ(TokensOfTheFullest(plan, kSlots), 9);
+  EXPECT_EQ(TokensOfTheFullest(plan, kRankSlots), 9);
 }
 
 TEST(ParcelRows, AreThoseOfAFewTokensOrAsTheRuleSays) {
@@ -90,7 +90,7 @@ TEST(ParcelRows, AreThoseOfAFewTokensOrAsTheRuleSays) {
   for (const auto& c : cases) {
     Plan plan;
     if (c.tokens > 0) plan.rows = {RowOf(0, c.tokens), RowOf(3, 1)};
-    EXPECT_EQ(ParcelRowsOf(c.rule, plan, kSlots, c.tp), c.rows) << c.tokens << " on " << c.tp;
+    EXPECT_EQ(ParcelRowsOf(c.rule, plan, kRankSlots, c.tp), c.rows) << c.tokens << " on " << c.tp;
   }
 }
 

@@ -21,7 +21,9 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kExperts = 64, kTopK = 8, kWidth = 16;
+constexpr struct {
+  int64_t experts = 64, top_k = 8, width = 16;
+} kMoe;
 constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 32, 64, 128, 512, 2048};
 constexpr std::string_view kForms[] = {"throughput", "latency"};
 
@@ -33,8 +35,8 @@ class DispatchRank {
         ranks_(std::move(ranks)),
         hidden_(hidden),
         pool_(1),
-        gate_up_(ops::WeightFormat::kBF16, 2 * Own(kExperts), kWidth, hidden),
-        down_(ops::WeightFormat::kBF16, Own(kExperts), hidden, kWidth) {}
+        gate_up_(ops::WeightFormat::kBF16, 2 * Own(kMoe.experts), kMoe.width, hidden),
+        down_(ops::WeightFormat::kBF16, Own(kMoe.experts), hidden, kMoe.width) {}
 
   // Nanoseconds, bytes sent to other ranks and calls of one exchange of so many rows of all ranks.
   struct Sample {
@@ -46,14 +48,14 @@ class DispatchRank {
     const BenchMatrix x(std::max<int64_t>(1, own), hidden_),
         out(std::max<int64_t>(1, own), hidden_);
     std::vector<int32_t> ids = Draw(own);
-    const std::vector<float> weights(ids.size(), 1.0f / kTopK);
+    const std::vector<float> weights(ids.size(), 1.0f / kMoe.top_k);
     ranks_.parcel_rows = parcels ? CeilDiv(rows, int64_t{group.size()}) : 0;
     const ops::DividedExpertsArgs args{.x = x.view.first_rows(own),
                                        .gate_up = &gate_up_.all,
                                        .down = &down_.all,
                                        .ids = ids.data(),
                                        .weights = weights.data(),
-                                       .top_k = kTopK,
+                                       .top_k = kMoe.top_k,
                                        .out = out.view.first_rows(own)};
     Workspace measuring = Workspace::Measuring();
     ops::OpContext context{machine_.device, &pool_, &measuring, nullptr, &ranks_};
@@ -85,7 +87,9 @@ class DispatchRank {
     std::vector<int32_t> ids;
     for (int64_t t = 0; t < rows; ++t) {
       std::set<int32_t> chosen;
-      while (chosen.size() < kTopK) chosen.insert(static_cast<int32_t>(rng.Below(kExperts)));
+      while (chosen.size() < kMoe.top_k) {
+        chosen.insert(static_cast<int32_t>(rng.Below(kMoe.experts)));
+      }
       ids.insert(ids.end(), chosen.begin(), chosen.end());
     }
     return ids;
@@ -150,7 +154,7 @@ void BenchDispatchCommand::Print(const std::vector<Row>& rows) const {
   json::array out;
   if (!json_) {
     fmt::print("{} ranks, {} of 64 experts a token of {} channels; of the first rank\n\n{:>6}",
-               options_.mesh.dp, kTopK, hidden_, "rows");
+               options_.mesh.dp, kMoe.top_k, hidden_, "rows");
     for (const std::string_view form : kForms) {
       fmt::print("  {:>12} {:>8} {:>10}", form, "messages", "bytes");
     }
@@ -178,9 +182,10 @@ void BenchDispatchCommand::Print(const std::vector<Row>& rows) const {
 
 Status BenchDispatchCommand::Run() {
   options_.mesh.ep = options_.mesh.dp;
-  if (kExperts % options_.mesh.ep != 0) {
+  if (kMoe.experts % options_.mesh.ep != 0) {
     return Error{ErrorCode::kInvalid,
-                 fmt::format("--ranks {} does not divide {} experts", options_.mesh.ep, kExperts),
+                 fmt::format("--ranks {} does not divide {} experts", options_.mesh.ep,
+                             kMoe.experts),
                  "ranks"};
   }
   ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(options_));

@@ -26,7 +26,7 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kTaskBytes = int64_t{4} << 20;
+constexpr int64_t kReadBytes = int64_t{4} << 20;
 constexpr int64_t kAheadBytes = int64_t{64} << 20;
 
 struct SourceFile {
@@ -85,11 +85,11 @@ class SourceFiles {
     const Buffer buffer(bytes());
     std::byte* to = buffer.data();
     for (const SourceFile& file : files_) {
-      pool.Run(CeilDiv(file.bytes, kTaskBytes), [&](int64_t task, int) {
-        int64_t at = task * kTaskBytes;
+      pool.Run(CeilDiv(file.bytes, kReadBytes), [&](int64_t task, int) {
+        int64_t at = task * kReadBytes;
         // Keep more requests in the disk's queue than the readers wait for.
-        ::posix_fadvise(file.fd, at + kAheadBytes, kTaskBytes, POSIX_FADV_WILLNEED);
-        const int64_t end = std::min(file.bytes, at + kTaskBytes);
+        ::posix_fadvise(file.fd, at + kAheadBytes, kReadBytes, POSIX_FADV_WILLNEED);
+        const int64_t end = std::min(file.bytes, at + kReadBytes);
         while (at < end) {
           const ssize_t got = ::pread(file.fd, to + at, static_cast<size_t>(end - at), at);
           if (got <= 0) {

@@ -1,5 +1,5 @@
 // The cases of `braid bench ops`: one op with the shapes of the mid model, its data, and what it
-// costs at least. Families stand in bench_ops_<kind>.cc.
+// costs at least. Families stand in ops_<kind>.cc.
 #pragma once
 
 #include <functional>
@@ -33,6 +33,7 @@ class OpRun {
   virtual bool Move(BenchDevice&) { return false; }
 };
 inline constexpr int64_t kColdBytes = int64_t{256} << 20;
+inline constexpr int64_t kMidHidden = 2048;  // hidden size of the mid model
 
 // What bounds a case besides the arithmetic.
 enum class Source : uint8_t { kMemory, kCaches };

@@ -15,7 +15,6 @@ namespace {
 
 using ops::WeightFormat;
 
-constexpr int64_t kHidden = 2048;
 constexpr int64_t kRowCounts[] = {1, 8, 32, 2048};
 
 class LinearRun : public OpRun {
@@ -58,7 +57,7 @@ void AddLinear(std::vector<OpCase>& cases, std::string_view what, LinearShape s)
 }
 
 constexpr ExpertsShape kMid{
-    .hidden = kHidden, .experts = 64, .top_k = 8, .width = 512, .shared_width = 512};
+    .hidden = kMidHidden, .experts = 64, .top_k = 8, .width = 512, .shared_width = 512};
 
 // Ascending distinct experts per token; the same for the same seed.
 std::vector<int32_t> DrawExperts(const ExpertsShape& shape, int64_t rows, uint64_t seed) {
@@ -175,14 +174,14 @@ std::unique_ptr<OpRun> MakeExpertsRun(const ExpertsShape& shape, WeightFormat fo
 
 void AddGemmCases(WeightFormat weights, std::vector<OpCase>& cases) {
   for (int64_t rows : kRowCounts) {
-    AddLinear(cases, "delta in", {rows, 12352, kHidden, weights, false});
-    AddLinear(cases, "attention in", {rows, 9216, kHidden, weights, false});
-    AddLinear(cases, "mixer out", {rows, kHidden, 4096, weights, false});
+    AddLinear(cases, "delta in", {rows, 12352, kMidHidden, weights, false});
+    AddLinear(cases, "attention in", {rows, 9216, kMidHidden, weights, false});
+    AddLinear(cases, "mixer out", {rows, kMidHidden, 4096, weights, false});
     // Never quantised, and with fp32 activations.
-    AddLinear(cases, "router", {rows, kMid.experts, kHidden, WeightFormat::kBF16, true});
+    AddLinear(cases, "router", {rows, kMid.experts, kMidHidden, WeightFormat::kBF16, true});
   }
   for (int64_t rows : {1, 8, 32}) {
-    AddLinear(cases, "head", {rows, 65536, kHidden, weights, false});
+    AddLinear(cases, "head", {rows, 65536, kMidHidden, weights, false});
   }
   AddLinear(cases, "small", {7, 96, 80, weights, false});
   for (int64_t rows : kRowCounts) AddExperts(cases, weights, rows);

@@ -16,8 +16,6 @@
 namespace braid {
 namespace {
 
-constexpr int64_t kHidden = 2048;
-
 template <class Data>
 concept Moves = requires(Data data, BenchDevice& device) { data.MoveAll(device); };
 
@@ -116,7 +114,7 @@ constexpr auto kNorm = [](const ops::OpContext& c, RowsData& d, int64_t) {
 };
 
 void AddNorms(std::vector<OpCase>& cases, int64_t rows) {
-  cases.push_back(RowCase("norm", "residual + RMS", rows, kHidden, 4, kNorm));
+  cases.push_back(RowCase("norm", "residual + RMS", rows, kMidHidden, 4, kNorm));
   cases.push_back(RowCase("norm", "gated, heads of 128", rows, 4096, 3,
                           [](const ops::OpContext& c, RowsData& d, int64_t) {
                             ops::GatedNorm(c, {.x = d.x.view,

@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-constexpr double kWidth = 960, kLeft = 60, kPlotHeight = 180;
+constexpr double kPageWidth = 960, kEdge = 60, kPlotHeight = 180;
 constexpr std::string_view kLines[] = {"#6b7280", "#2563eb", "#059669", "#dc2626"};
 
 // White: as much as the mean rank; red up to twice as much and more, blue down to nothing.
@@ -31,10 +31,10 @@ struct Canvas {
 
 void AddMap(const ExpertLoads& loads, const PlacementReport& report, Canvas& canvas) {
   const size_t layers = report.rank_loads.size(), ranks = report.rank_loads[0].size();
-  const double cell = std::min(24.0, (kWidth - kLeft - 20) / static_cast<double>(ranks));
+  const double cell = std::min(24.0, (kPageWidth - kEdge - 20) / static_cast<double>(ranks));
   const double height = std::clamp(300.0 / static_cast<double>(layers), 3.0, 14.0);
   canvas.Text(
-      kLeft, canvas.y,
+      kEdge, canvas.y,
       fmt::format("{}: balance {:.3f}, fullest rank {:.2f} of the mean", NameOf(report.method),
                   report.balance_held_out, 1 / report.balance_held_out));
   canvas.y += 8;
@@ -44,26 +44,26 @@ void AddMap(const ExpertLoads& loads, const PlacementReport& report, Canvas& can
       canvas.out += fmt::format(
           "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.2f}\" fill=\"{}\">"
           "<title>layer {}, rank {}: {:.2f}</title></rect>\n",
-          kLeft + cell * static_cast<double>(rank), canvas.y, cell, height, ColourOf(load),
+          kEdge + cell * static_cast<double>(rank), canvas.y, cell, height, ColourOf(load),
           loads.layers[layer], rank, load);
     }
     canvas.y += height;
   }
   canvas.Text(4, canvas.y - height * static_cast<double>(layers) / 2, "layers");
-  canvas.Text(kLeft, canvas.y + 14, fmt::format("ranks 0 to {}", ranks - 1));
+  canvas.Text(kEdge, canvas.y + 14, fmt::format("ranks 0 to {}", ranks - 1));
   canvas.y += 40;
 }
 
 void AddWindows(std::span<const PlacementReport> reports, Canvas& canvas) {
-  canvas.Text(kLeft, canvas.y, "balance of each window, placed anew after the windows before it");
+  canvas.Text(kEdge, canvas.y, "balance of each window, placed anew after the windows before it");
   canvas.y += 10;
-  const double width = kWidth - kLeft - 140;
+  const double width = kPageWidth - kEdge - 140;
   for (const double mark : {0.0, 0.25, 0.5, 0.75, 1.0}) {
     const double y = canvas.y + kPlotHeight * (1 - mark);
     canvas.out += fmt::format(
         "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#e5e7eb\"/>\n",
-        kLeft, y, kLeft + width, y);
-    canvas.Text(kLeft - 34, y + 4, fmt::format("{:.2f}", mark));
+        kEdge, y, kEdge + width, y);
+    canvas.Text(kEdge - 34, y + 4, fmt::format("{:.2f}", mark));
   }
   for (size_t i = 0; i < reports.size(); ++i) {
     const std::vector<double>& windows = reports[i].windows_online;
@@ -72,13 +72,13 @@ void AddWindows(std::span<const PlacementReport> reports, Canvas& canvas) {
     for (size_t w = 0; w < windows.size(); ++w) {
       const double at =
           windows.size() > 1 ? static_cast<double>(w) / static_cast<double>(windows.size() - 1) : 0;
-      points += fmt::format("{:.1f},{:.1f} ", kLeft + width * at,
+      points += fmt::format("{:.1f},{:.1f} ", kEdge + width * at,
                             canvas.y + kPlotHeight * (1 - windows[w]));
     }
     canvas.out +=
         fmt::format("<polyline fill=\"none\" stroke=\"{}\" points=\"{}\"/>\n", colour, points);
     canvas.out += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\">{} {:.3f}</text>\n",
-                              kLeft + width + 10, canvas.y + 14 + 16 * static_cast<double>(i),
+                              kEdge + width + 10, canvas.y + 14 + 16 * static_cast<double>(i),
                               colour, NameOf(reports[i].method), reports[i].balance_online);
   }
   canvas.y += kPlotHeight + 30;
@@ -89,7 +89,7 @@ void AddWindows(std::span<const PlacementReport> reports, Canvas& canvas) {
 std::string ExpertsSvg(const ExpertLoads& loads, const ExpertShape& shape,
                        std::span<const PlacementReport> reports) {
   Canvas canvas;
-  canvas.Text(kLeft, canvas.y,
+  canvas.Text(kEdge, canvas.y,
               fmt::format("{} layers of {} experts, {} a token, on {} ranks in {} nodes, {} "
                           "redundant experts",
                           loads.layers.size(), loads.experts, loads.top_k, shape.ranks,
@@ -101,7 +101,7 @@ std::string ExpertsSvg(const ExpertLoads& loads, const ExpertShape& shape,
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
       "height=\"{1:.0f}\" font-family=\"sans-serif\" font-size=\"12\">\n"
       "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{2}</svg>\n",
-      kWidth, canvas.y, canvas.out);
+      kPageWidth, canvas.y, canvas.out);
 }
 
 }  // namespace braid

@@ -20,7 +20,7 @@ Registration Example() {
           .handoff = "[fd00::1]:7000"};
 }
 
-std::string ErrorOf(std::string_view body, std::string_view name = "a") {
+std::string Refusal(std::string_view body, std::string_view name = "a") {
   const auto registration = ParseRegistration(name, body);
   EXPECT_FALSE(registration) << body;
   return registration ? "" : registration.error().message;
@@ -56,33 +56,33 @@ TEST(Registration, AnErrorNamesTheFieldAndWhatWouldBeRight) {
     return json::serialize(object);
   };
   for (const char* field : {"generation", "url", "fingerprint", "handoff"}) {
-    EXPECT_THAT(ErrorOf(without(field)), HasSubstr(std::string(field) + ": must be there"));
+    EXPECT_THAT(Refusal(without(field)), HasSubstr(std::string(field) + ": must be there"));
   }
-  EXPECT_THAT(ErrorOf("[]"), HasSubstr("body: must be an object"));
-  EXPECT_THAT(ErrorOf("{}"), HasSubstr("version: must be 1, got 0"));
-  EXPECT_THAT(ErrorOf(with("version", "2")), HasSubstr("version: must be 1, got 2"));
-  EXPECT_THAT(ErrorOf(with("generation", "0")), HasSubstr("generation: must be an integer from 1"));
-  EXPECT_THAT(ErrorOf(with("generation", "1e3")), HasSubstr("generation: must be an integer"));
-  EXPECT_THAT(ErrorOf(with("url", "\"https://a:1\"")), HasSubstr("url: must be http://HOST:PORT"));
-  EXPECT_THAT(ErrorOf(with("url", "1")), HasSubstr("url: must be a text"));
-  EXPECT_THAT(ErrorOf(with("role", "\"x\"")), HasSubstr("role: must be one of"));
-  EXPECT_THAT(ErrorOf(with("role", "\"both\"")), HasSubstr("handoff: must be there with"));
-  EXPECT_THAT(ErrorOf(with("handoff", "\"a\"")), HasSubstr("handoff: must be HOST:PORT"));
-  EXPECT_THAT(ErrorOf(with("handoff", "\"a:1\\r\\nx: y\"")), HasSubstr("handoff: must be"));
-  EXPECT_THAT(ErrorOf(with("fingerprint", "\"\"")), HasSubstr("fingerprint: must be lines"));
-  EXPECT_THAT(ErrorOf(with("fingerprint", "\"" + std::string(5000, 'x') + "\"")),
+  EXPECT_THAT(Refusal("[]"), HasSubstr("body: must be an object"));
+  EXPECT_THAT(Refusal("{}"), HasSubstr("version: must be 1, got 0"));
+  EXPECT_THAT(Refusal(with("version", "2")), HasSubstr("version: must be 1, got 2"));
+  EXPECT_THAT(Refusal(with("generation", "0")), HasSubstr("generation: must be an integer from 1"));
+  EXPECT_THAT(Refusal(with("generation", "1e3")), HasSubstr("generation: must be an integer"));
+  EXPECT_THAT(Refusal(with("url", "\"https://a:1\"")), HasSubstr("url: must be http://HOST:PORT"));
+  EXPECT_THAT(Refusal(with("url", "1")), HasSubstr("url: must be a text"));
+  EXPECT_THAT(Refusal(with("role", "\"x\"")), HasSubstr("role: must be one of"));
+  EXPECT_THAT(Refusal(with("role", "\"both\"")), HasSubstr("handoff: must be there with"));
+  EXPECT_THAT(Refusal(with("handoff", "\"a\"")), HasSubstr("handoff: must be HOST:PORT"));
+  EXPECT_THAT(Refusal(with("handoff", "\"a:1\\r\\nx: y\"")), HasSubstr("handoff: must be"));
+  EXPECT_THAT(Refusal(with("fingerprint", "\"\"")), HasSubstr("fingerprint: must be lines"));
+  EXPECT_THAT(Refusal(with("fingerprint", "\"" + std::string(5000, 'x') + "\"")),
               HasSubstr("at most 4096"));
-  EXPECT_THAT(ErrorOf(with("kv_events", "\"tcp://*:1\"")), HasSubstr("kv_events: must be tcp://"));
-  EXPECT_THAT(ErrorOf(with("leaves", "1")), HasSubstr("leaves: must be true or false"));
-  EXPECT_THAT(ErrorOf(with("more", "1")), HasSubstr("more: must be one of version"));
-  EXPECT_THAT(ErrorOf(EncodeRegistration(Example()), "a b"), HasSubstr("1 to 64 letters"));
+  EXPECT_THAT(Refusal(with("kv_events", "\"tcp://*:1\"")), HasSubstr("kv_events: must be tcp://"));
+  EXPECT_THAT(Refusal(with("leaves", "1")), HasSubstr("leaves: must be true or false"));
+  EXPECT_THAT(Refusal(with("more", "1")), HasSubstr("more: must be one of version"));
+  EXPECT_THAT(Refusal(EncodeRegistration(Example()), "a b"), HasSubstr("1 to 64 letters"));
 }
 
 TEST(Registration, OfTooManyBytesIsRefused) {
   std::string body = EncodeRegistration(Example());
   body.resize(kRegistrationBytesMax, ' ');
   EXPECT_TRUE(ParseRegistration("a", body));
-  EXPECT_THAT(ErrorOf(body + " "), HasSubstr("at most 16384 are accepted"));
+  EXPECT_THAT(Refusal(body + " "), HasSubstr("at most 16384 are accepted"));
 }
 
 TEST(Registration, SaysNoKey) {

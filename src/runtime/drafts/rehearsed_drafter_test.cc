@@ -20,7 +20,7 @@ class Nines final : public Drafter {
   int resets = 0;
 };
 
-Tokens Propose(Drafter& drafter, Tokens tokens, int32_t count) {
+Tokens Proposals(Drafter& drafter, Tokens tokens, int32_t count) {
   Slot slot;
   slot.tokens = std::move(tokens);
   Tokens drafts;
@@ -33,12 +33,12 @@ TEST(RehearsedDrafter, ProposesWhatIsKnownToFollow) {
   Nines head;
   const Rehearsal rehearsal{.acceptance = 1, .sequences = {{1, 2, 3, 4, 5}, {1, 3, 5, 7}}};
   RehearsedDrafter drafter(head, rehearsal);
-  EXPECT_EQ(Propose(drafter, {1, 2}, 2), (Tokens{3, 4}));
-  EXPECT_EQ(Propose(drafter, {1, 3}, 2), (Tokens{5, 7}));
-  EXPECT_EQ(Propose(drafter, {1, 2, 3, 4}, 3), (Tokens{5})) << "the answer ends";
-  EXPECT_EQ(Propose(drafter, {1, 2}, 0), Tokens{}) << "none are wanted";
-  EXPECT_EQ(Propose(drafter, {2, 2}, 2), (Tokens{9, 9})) << "nobody knows it";
-  EXPECT_EQ(Propose(drafter, {1, 2, 3, 4, 5}, 1), (Tokens{9})) << "nor how it goes on";
+  EXPECT_EQ(Proposals(drafter, {1, 2}, 2), (Tokens{3, 4}));
+  EXPECT_EQ(Proposals(drafter, {1, 3}, 2), (Tokens{5, 7}));
+  EXPECT_EQ(Proposals(drafter, {1, 2, 3, 4}, 3), (Tokens{5})) << "the answer ends";
+  EXPECT_EQ(Proposals(drafter, {1, 2}, 0), Tokens{}) << "none are wanted";
+  EXPECT_EQ(Proposals(drafter, {2, 2}, 2), (Tokens{9, 9})) << "nobody knows it";
+  EXPECT_EQ(Proposals(drafter, {1, 2, 3, 4, 5}, 1), (Tokens{9})) << "nor how it goes on";
   drafter.Reset(SlotId(0));
   EXPECT_EQ(head.resets, 1);
 }
@@ -49,11 +49,11 @@ TEST(RehearsedDrafter, ErrsAsOftenAsAskedFor) {
   for (size_t i = 0; i < 10001; ++i) rehearsal.sequences[0][i] = static_cast<TokenId>(i % 7);
   RehearsedDrafter drafter(head, rehearsal);
   const Tokens& all = rehearsal.sequences[0];
-  const Tokens drafts = Propose(drafter, {all[0]}, 10000);
+  const Tokens drafts = Proposals(drafter, {all[0]}, 10000);
   int right = 0;
   for (size_t i = 0; i < drafts.size(); ++i) right += drafts[i] == all[i + 1];
   EXPECT_NEAR(right, 8000, 150);
-  EXPECT_EQ(Propose(drafter, {all[0]}, 10000), drafts);
+  EXPECT_EQ(Proposals(drafter, {all[0]}, 10000), drafts);
 }
 
 }  // namespace
