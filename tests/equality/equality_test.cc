@@ -249,7 +249,7 @@ TEST_P(EqualityTest, PreemptedAndResumed) {
     Engine run(machine(), config);
     run.Submit(target_);
     while (run.answer(kTarget).tokens.size() < 30) run.Step();
-    Request usurper = MakeRequest(1, Tokens(5, 60), 400);
+    Request usurper = MakeRequest(1, Tokens(5, 60), 200);
     usurper.priority = 1;
     run.Submit(usurper);
     run.Drain();
