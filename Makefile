@@ -103,11 +103,13 @@ mutants: setup-test
 mutation: setup-test
 	@python3 tests/mutation/mutation.py $(MUTATION_ARGS)
 
+SANITIZED := equality unit simulation golden cli groups device http client
+
 asan: setup-test
-	@python3 tests/run_all.py --preset dev unit simulation golden cli groups device http client
+	@python3 tests/run_all.py --preset dev $(SANITIZED)
 
 tsan: setup-test
-	@python3 tests/run_all.py --preset tsan unit simulation golden cli groups device http client
+	@python3 tests/run_all.py --preset tsan $(SANITIZED)
 
 abuse: setup-test build
 	@.venv/bin/python tests/abuse/abuse.py --seconds $(ABUSE_SECONDS)
