@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <iterator>
+#include <map>
 
 #include "base/clock.h"
 #include "tests/mistakes/planted.h"
@@ -39,11 +39,16 @@ pid_t StartWith(int mistake, unsigned seconds, int argc, char** argv) {
   ::_exit(RUN_ALL_TESTS());
 }
 
-// Waits for it. Whether all tests passed.
-bool Passed(pid_t child) {
+struct Ended {
+  pid_t child;
+  bool passed;  // all its tests
+};
+
+// Waits for the first that ends.
+Ended Await() {
   int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  const pid_t child = ::wait(&status);
+  return {child, WIFEXITED(status) && WEXITSTATUS(status) == 0};
 }
 
 }  // namespace
@@ -52,21 +57,27 @@ int main(int argc, char** argv) {
   constexpr int kCount = static_cast<int>(std::size(kMistakes)), kAtOnce = 8;
   int failures = 0;
   const int64_t began_us = braid::MonotonicUs();
-  if (!Passed(StartWith(braid::kNoMistake, 600, argc, argv))) {
+  StartWith(braid::kNoMistake, 600, argc, argv);
+  if (!Await().passed) {
     std::printf("the tests fail without a mistake\n");
     ++failures;
   }
   // Tests that are slow because the machine is busy have found nothing.
   const auto alone = static_cast<unsigned>((braid::MonotonicUs() - began_us) / 1'000'000);
   const unsigned seconds = std::max(30u, 10 * alone);
-  std::array<pid_t, kAtOnce> running = {};
-  for (int i = 0; i < kCount + kAtOnce; ++i) {
-    pid_t& place = running[static_cast<size_t>(i % kAtOnce)];
-    if (i >= kAtOnce && i - kAtOnce < kCount && Passed(place)) {
-      std::printf("no test finds: %s\n", kMistakes[i - kAtOnce].what);
+  std::map<pid_t, int> running;  // the mistake of each process
+  for (int next = 0; next < kCount || !running.empty();) {
+    if (next < kCount && std::ssize(running) < kAtOnce) {
+      running[StartWith(next, seconds, argc, argv)] = next;
+      ++next;
+      continue;
+    }
+    const Ended ended = Await();
+    if (ended.passed) {
+      std::printf("no test finds: %s\n", kMistakes[running.at(ended.child)].what);
       ++failures;
     }
-    if (i < kCount) place = StartWith(i, seconds, argc, argv);
+    running.erase(ended.child);
   }
   std::printf("%d mistakes, %d failures\n", kCount, failures);
   return failures == 0 ? 0 : 1;
