@@ -20,7 +20,6 @@
 namespace braid {
 namespace {
 
-
 class InspectCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {

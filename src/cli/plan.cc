@@ -12,7 +12,6 @@
 namespace braid {
 namespace {
 
-
 class PlanCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {

@@ -19,7 +19,6 @@
 namespace braid {
 namespace {
 
-
 class SimulateClusterCommand : public Command {
  public:
   void AddFlags(Flags& flags) override {

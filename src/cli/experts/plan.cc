@@ -16,7 +16,6 @@
 namespace braid {
 namespace {
 
-
 struct MeshReports {
   ExpertShape shape;
   std::vector<PlacementReport> reports;
