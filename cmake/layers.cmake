@@ -11,11 +11,12 @@ endfunction()
 # names. Sources are all *.cc below src/<module>, but for folders that LAYERS gives to others, and
 # those that it gives to this one; *_test.cc beside them form one test program per module. A module
 # may add flags or dependencies of its own in src/<module>/module.cmake, and name tests there that
-# take seconds each (BRAID_SLOW_TESTS, a list of GoogleTest's patterns): they become a CTest test of
-# their own with the label `slow`, which `ctest -L unit -LE slow` leaves out. In a module of the
-# list BRAID_TESTS_TOGETHER no two files of tests define the same name: four are compiled as one,
-# which takes two thirds of the time. BRAID_CODE_TOGETHER: likewise the files of the module itself,
-# in which no table of tests/ plants mistakes (a planted copy stands for one object at a link).
+# take seconds each (BRAID_SLOW_TESTS, a list of GoogleTest's patterns): they become a CTest test
+# of their own with the label `slow`, which `ctest -L unit -LE slow` leaves out. Of a module in the
+# list BRAID_TESTS_TOGETHER four files of tests are compiled as one, which takes two thirds of the
+# time; no two of them define the same name. BRAID_CODE_TOGETHER: likewise the files of the module
+# itself, in which no table of tests/ plants mistakes (a planted copy stands for one object at a
+# link).
 function(braid_add_module module deps)
   set(BRAID_SLOW_TESTS "")
   set(BRAID_KIND step)

@@ -71,18 +71,22 @@ TEST(MoveQueueTest, WhatComesGoesFirstAndInOrder) {
   EXPECT_THAT(order, ElementsAre(0, 2, 2, 3, 1, 1));
 }
 
-// Four threads do the parts, the last one first.
-TEST(MoveQueueTest, TheEndTellsOfAllParts) {
+class MovedPartsTest : public ::testing::TestWithParam<bool> {};
+
+// Four threads do the parts, the first or the last one first.
+TEST_P(MovedPartsTest, TheEndTellsOfAll) {
   constexpr int32_t kParts = 4;
+  const bool backwards = GetParam();
   std::mutex mutex;
   std::condition_variable changed;
-  int32_t last = kParts;  // the part that is done
+  int32_t done = 0;  // parts
   std::atomic<int64_t> began_us = 0;
   MoveQueue queue([&](const PageMove&, const PagePart& part, int64_t began) {
     began_us = began;
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return last == part.index + 1; });
-    last = part.index;
+    const int32_t turn = backwards ? kParts - 1 - part.index : part.index;
+    changed.wait(lock, [&] { return done == turn; });
+    ++done;
     changed.notify_all();
     MoveQueue::Carried carried{.disk_bytes = 10 + part.index, .memory_bytes = 100 + part.index};
     if (part.index % 2 == 0) {
@@ -110,6 +114,7 @@ TEST(MoveQueueTest, TheEndTellsOfAllParts) {
   EXPECT_LE(began_us, MonotonicUs());
   EXPECT_LE(moved.duration_us, MonotonicUs() - before_us);
 }
+INSTANTIATE_TEST_SUITE_P(EitherOrder, MovedPartsTest, ::testing::Bool());
 
 class SlowWritesTest : public ::testing::TestWithParam<int> {
  protected:

@@ -1,6 +1,6 @@
 # braid_plant(TABLE): makes copies of the sources that TABLE.toml names with its mistakes in them.
-# Sets ${planted} to the folder of the copies (and of TABLE.inc), ${planted_files} to the sources'
-# paths below src/, and ${planted_copies} to what a target must list.
+# Sets ${planted} to the folder of the copies (and of TABLE.inc) and ${planted_copies} to what a
+# target must list.
 function(braid_plant table)
   set(plant ${CMAKE_SOURCE_DIR}/tests/mistakes/plant.py)
   set(toml ${CMAKE_CURRENT_SOURCE_DIR}/${table}.toml)
@@ -19,6 +19,5 @@ function(braid_plant table)
     VERBATIM)
   set_source_files_properties(${copies} PROPERTIES COMPILE_OPTIONS "-Wno-conversion;-Wno-extra")
   set(planted ${out} PARENT_SCOPE)
-  set(planted_files ${files} PARENT_SCOPE)
   set(planted_copies ${copies} PARENT_SCOPE)
 endfunction()

@@ -103,7 +103,7 @@ struct alignas(64) Sequence {
     const int32_t length = known_tokens() + unresolved;
     return Is<Decoding>() && planned == length - 1 && length < length_max;
   }
-  // A token that is in flight is not known.
+  // kSampledInFlight for one that is not known yet.
   TokenId token(int32_t position) const {
     if (position < prompt_tokens()) return request.prompt[static_cast<size_t>(position)];
     const size_t i = static_cast<size_t>(position - prompt_tokens());
