@@ -321,7 +321,7 @@ def test_an_engine_killed_under_load_loses_no_request_without_a_first_byte(start
     def work(number):
         for turn in range(15):
             body = {"prompt": f"{number} {turn} Once", "max_tokens": 20, "ignore_eos": True,
-                    "stream": True}
+                    "stream": True, "stream_options": {"include_usage": True}}
             try:
                 status, _, text = router.request("POST", "/v1/completions", body)
             except (OSError, http.client.HTTPException) as error:
@@ -340,6 +340,6 @@ def test_an_engine_killed_under_load_loses_no_request_without_a_first_byte(start
         thread.join(60)
     assert not failed
     assert len(whole) + len(broken) == 180 and len(broken) <= 12
-    for text in whole:
-        assert text.count(b"data: ") >= 3
+    for text in whole:  # a busy machine sends all of them in one piece
+        assert b'"completion_tokens":20' in text
     assert router.state("b") == "lost"
