@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SHOWN_LINES = 40
-GIVING_WAY = ["nice", "-n", "10"]
+# The lowest priority, which a server gives to large requests: it must not wait for all parts.
+GIVING_WAY = ["nice", "-n", "19"]
 LANES = [True, False, False]  # does what runs in it wait?
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
 FAILED = re.compile(r"\[  FAILED  \] ([\w/]+\.[\w/]+)|^(?:FAILED|ERROR) (.+?)(?: - |$)"

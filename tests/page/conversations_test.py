@@ -211,9 +211,32 @@ def test_an_answer_is_not_disturbed_by_another_tab_of_the_browser(three):
     other.keyboard.press("F2")
     other.get_by_test_id("rename-field").fill("Renamed elsewhere")
     other.keyboard.press("Enter")
-    wait_until_stored(other, "Renamed elsewhere")
+    expect(page.get_by_test_id("open-conversation").first).to_have_text("Renamed elsewhere")
     page.evaluate("window.feed(', then the end.'); window.end()")
     assert finish(page) == "The first part and the second, then the end."
+    wait_until_stored(other, "then the end.")
+    expect(other.get_by_test_id("open-conversation").first).to_have_text("Renamed elsewhere")
+    page.reload()
+    expect(page.get_by_test_id("open-conversation").first).to_have_text("Renamed elsewhere")
+
+
+def test_what_another_tab_asks_meanwhile_stays_beside_a_growing_answer(three):
+    page = three
+    growing(page)
+    ask(page, "And longer?")
+    page.evaluate("window.feed('The first part')")
+    wait_until_stored(page, "The first part")
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(last_answer(other)).to_contain_text("first part")
+    answer_with(other, "Asked elsewhere.")
+    ask(other, "And wider?")
+    finish(other)
+    wait_until_stored(other, "Asked elsewhere.")
+    page.evaluate("window.feed(' and the last.'); window.end()")
+    finish(page)
+    wait_until_stored(page, "The first part and the last.")
+    wait_until_stored(page, "Asked elsewhere.")
 
 
 def test_on_a_phone_the_list_is_a_drawer(ready_page):

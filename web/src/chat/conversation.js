@@ -58,6 +58,19 @@ export function patch(conversation, id, fields) {
   return { ...conversation, messages };
 }
 
+// What is to be stored of a conversation whose message `answer` grows here, when another tab may
+// have stored it meanwhile: all else that was stored stays, and what is here alone is added.
+export function merge(here, stored, answer) {
+  if (!stored) return here;
+  const of_id = new Map(stored.messages.map((message) => [message.id, message]));
+  const ids = new Set(here.messages.map(({ id }) => id));
+  const messages = [
+    ...here.messages.map((message) => (message.id !== answer && of_id.get(message.id)) || message),
+    ...stored.messages.filter(({ id }) => !ids.has(id)),
+  ];
+  return { ...here, title: stored.title, head: stored.head, messages };
+}
+
 // Shows the path through a message, to the newest end behind it.
 export function choose(conversation, id) {
   let head = id;

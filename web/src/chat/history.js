@@ -26,7 +26,7 @@ function fingerprint(text) {
 }
 
 class History extends Store {
-  #aborts = new Map();  // by conversation: what ends its growing answer
+  #growing = new Map();  // by conversation: its growing answer and what ends that, {answer, abort}
   #timers = new Map();  // by conversation: its next save
   #channel = null;
 
@@ -57,7 +57,7 @@ class History extends Store {
   }
 
   isBusy(id) {
-    return this.#aborts.has(id);
+    return this.#growing.has(id);
   }
 
   put(conversation) {
@@ -96,27 +96,30 @@ class History extends Store {
 
   // Asks the model for an answer to the path that ends with the message `parent`.
   async answer(id, parent, options, model) {
-    const abort = new AbortController();
-    this.#aborts.set(id, abort);
     const empty = ({ role, content, reasoning, parent: of }) =>
       of === parent && role === "assistant" && !content && !reasoning;
     const before = this.get(id);
     const kept = { ...before, messages: before.messages.filter((message) => !empty(message)) };
-    const growing = this.put(tree.append(kept, parent, tree.emptyAnswer()));
+    const growing = tree.append(kept, parent, tree.emptyAnswer());
     const answer_id = growing.head;
+    const abort = new AbortController();
+    this.#growing.set(id, { answer: answer_id, abort });
+    this.put(growing);
     const turns = tree.turnsOf(tree.pathOf(growing, parent));
     const request = { model, ...requestFields(options, turns) };
     const show = (answer) => {
       if (this.get(id)) this.#show(tree.patch(this.get(id), answer_id, answer));
-      this.#saveSoon(id);
+      this.#saveSoon(id, answer_id);
     };
     await runAnswer(request, abort.signal, show);
-    if (this.#aborts.get(id) === abort) this.#aborts.delete(id);
-    this.update(id, (conversation) => ({ ...conversation, updated: Date.now() }));
+    if (this.#growing.get(id)?.abort === abort) this.#growing.delete(id);
+    if (!this.get(id)) return;
+    this.#show({ ...this.get(id), updated: Date.now() });
+    this.#save(id, answer_id);
   }
 
   stop(id) {
-    this.#aborts.get(id)?.abort();
+    this.#growing.get(id)?.abort.abort();
   }
 
   // Before the page goes: begins to store what has not been stored yet.
@@ -144,17 +147,20 @@ class History extends Store {
     this.set({ conversations });
   }
 
-  #save(id) {
+  // With an `answer`, only that message has grown: what other tabs have changed stays.
+  #save(id, answer = null) {
     clearTimeout(this.#timers.get(id));
     this.#timers.delete(id);
     const conversation = this.get(id);
     if (!conversation) return Promise.resolve();
-    return database.write(conversation)
-      .then(() => this.#tell(id), (error) => this.#cannotStore(error));
+    const merged = (stored) => tree.merge(conversation, tree.asConversation(stored), answer);
+    const written = answer ? database.update(id, merged) : database.write(conversation);
+    return written.then(() => this.#tell(id), (error) => this.#cannotStore(error));
   }
 
-  #saveSoon(id) {
-    if (!this.#timers.has(id)) this.#timers.set(id, setTimeout(() => this.#save(id), kSaveEvery));
+  #saveSoon(id, answer) {
+    if (this.#timers.has(id)) return;
+    this.#timers.set(id, setTimeout(() => this.#save(id, answer), kSaveEvery));
   }
 
   #cannotStore(error) {
@@ -183,9 +189,14 @@ class History extends Store {
     if (!globalThis.BroadcastChannel) return;
     this.#channel = new BroadcastChannel("braid");
     this.#channel.onmessage = async ({ data: id }) => {
-      if (this.isBusy(id)) return;
       const stored = await database.readOne(id).catch(() => undefined);
       const conversation = tree.asConversation(stored);
+      const here = this.get(id);
+      if (here && this.isBusy(id)) {
+        const { answer } = this.#growing.get(id);
+        this.#show({ ...tree.merge(here, conversation, answer), head: here.head });
+        return;
+      }
       const conversations = new Map(this.state.conversations);
       if (conversation) conversations.set(id, conversation);
       else conversations.delete(id);
