@@ -2,9 +2,6 @@
 // step leaves over of the processor; who waits for a mask computes those that nobody has begun.
 #include "runtime/constraint_worker.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -13,11 +10,12 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/system/priority.h"
 
 namespace braid {
 namespace {
 
-constexpr int kWorkerNice = 19;
+constexpr int kStepsBelow = 19;
 
 bool BitOf(std::span<const uint32_t> words, TokenId token) {
   const auto bit = static_cast<uint32_t>(token);
@@ -143,7 +141,7 @@ struct ConstraintWorker::State {
 
   void Run() {
     // Where the pool has every core, a mask in the middle of a step would hold up all members.
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kWorkerNice);
+    GiveWay(kStepsBelow);
     std::unique_lock lock(mutex);
     while (true) {
       work.wait(lock, [&] { return stopping || !queue.empty(); });

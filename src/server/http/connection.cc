@@ -2,9 +2,6 @@
 #include "server/http/connection.h"
 
 #include <fmt/core.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -13,6 +10,7 @@
 #include <boost/beast/http.hpp>
 
 #include "base/clock.h"
+#include "base/system/priority.h"
 #include "server/http/limits.h"
 
 namespace braid {
@@ -42,12 +40,7 @@ struct ArrivingBody : http::string_body {
 
 // Preparation runs at a lower priority than the engine, whose threads wait for each other, and
 // large bodies at a lower one than small ones.
-constexpr int kPrepareNice = 5, kBulkNice = 19;
-
-// Lowers the priority of the calling thread (Linux). A failure only costs latency.
-void LowerPriority(int nice) {
-  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), nice);
-}
+constexpr int kPrepareSteps = 5, kBulkSteps = 19;
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -340,7 +333,7 @@ asio::awaitable<Reply> HttpConnection::Ask(HttpRequest request) {
   if (host_.api.IsQuick(request)) co_return host_.api.Respond(std::move(request), std::move(wake));
   const bool bulk = request.body.size() > limits::kBulkBodyBytes;
   auto prepare = [&]() -> asio::awaitable<Reply> {
-    LowerPriority(bulk ? kBulkNice : kPrepareNice);
+    GiveWay(bulk ? kBulkSteps : kPrepareSteps);
     co_return Prepare(std::move(request), std::move(wake));
   };
   co_return co_await asio::co_spawn(bulk ? host_.bulk_pool : host_.pool, prepare,

@@ -22,13 +22,14 @@
 #include <optional>
 #include <vector>
 
+#include "base/system/priority.h"
 #include "text/grammar/grammar_trial.h"
 #include "text/grammar/trial_message.h"
 
 namespace braid {
 namespace {
 
-constexpr int kChildNice = 10;
+constexpr int kStepsBelow = 10;
 constexpr int kMasksTried = 8;
 // Less than the threads have that compile what passed (compile_queue.cc).
 constexpr rlim_t kStackBytesMax = rlim_t{8} << 20;
@@ -92,7 +93,7 @@ int64_t HeapBytes() {
 // Past either limit the system ends the process: of CPU time with SIGPROF; without memory the
 // libraries abort.
 void LimitSelf(const TrialOrder& order) {
-  ::setpriority(PRIO_PROCESS, 0, kChildNice);
+  GiveWay(kStepsBelow);
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   const rlimit stack{kStackBytesMax, kStackBytesMax};
