@@ -122,11 +122,7 @@ def test_a_keys_bombs_do_not_delay_another_keys_schemas(tmp_path):
         assert status == 200, answer
         assert not all(bomb.done() for bomb in bombs), "the bombs were over before the schema"
         for bomb in bombs:
-            status, answer = bomb.result()
-            if status == 503:  # a busy machine has no two seconds for it in thirty
-                assert "took too long" in answer["error"]["message"]
-            else:
-                assert status in (400, 429)
+            assert bomb.result()[0] in (400, 429)
 
 
 def test_a_second_sigterm_ends_the_process_whatever_is_compiled():
