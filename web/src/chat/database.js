@@ -26,13 +26,14 @@ function open() {
 export const readAll = async () => (await open()).getAll(kRecords);
 export const readOne = async (id) => (await open()).get(kRecords, id);
 export const write = async (record) => (await open()).put(kRecords, record);
+export const remove = async (id) => (await open()).delete(kRecords, id);
+
 // Writes what `change` makes of the stored record; no other tab writes in between.
 export async function update(id, change) {
   const transaction = (await open()).transaction(kRecords, "readwrite");
   await transaction.store.put(change(await transaction.store.get(id)));
   await transaction.done;
 }
-export const remove = async (id) => (await open()).delete(kRecords, id);
 
 export async function destroy() {
   const database = await opening?.catch(() => null);
