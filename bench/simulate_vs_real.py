@@ -9,12 +9,14 @@ prompts for the other. Requests come at random (Poisson), as many as keep the si
 the first fleet busy for the part --busy of the time, with prompts and answers of random lengths.
 The engines and the simulation get the same ones, from one trace. The simulation's steps last as
 `braid bench ops` measures the model's parts, on one core while the other is idle and on both, and
-pages go as fast as `braid bench handoff` measures. Prints throughput and latencies of both and
-their ratio. Each round measures the parts again; medians of all rounds count. Without --model it
-makes a small one. On a busy machine give it priority, but no real-time class, whose threads wait
-for each other's time slices. The longer engines are busy, the more waiting multiplies an error of
-steps. A percentile at which gaps become as long as a prompt differs more than others: a few
-requests more or fewer that met a prompt decide it.
+pages go as fast as `braid bench handoff` measures. What servers, router and client add to a step
+and to each of its tokens is what answers that all grow at once take longer than planned: of one
+engine that serves alone, and of two. Prints throughput and latencies of both and their ratio. Each
+round measures the parts again; medians of all rounds count. Without --model it makes a small one.
+On a busy machine give it priority, but no real-time class, whose threads wait for each other's time
+slices. The longer engines are busy, the more waiting multiplies an error of steps. A percentile at
+which gaps become as long as a prompt differs more than others: a few requests more or fewer that
+met a prompt decide it.
 """
 
 import argparse
@@ -34,6 +36,7 @@ from plan_vs_measured import MODELS, Bench
 from streams import token_times
 
 PROMPT_TOKENS, ANSWER_TOKENS = (64, 512), (16, 96)
+STEADY_STREAMS, STEADY_TOKENS = (1, 8), 192  # of each engine; of an answer
 CONTEXT = 1024
 FLEETS = {"router": False, "prefill, decode": True}  # whether pages are handed over
 RATIOS = ("output tokens/s", "first token p50", "first token p99", "token p50", "token p99",
@@ -105,7 +108,7 @@ async def get(port, path):
     return text
 
 
-def serve(options, folder, model, handoff):
+def serve(options, folder, model, handoff=False, engines=2):
     """Starts a fleet; returns its processes and the port that clients use."""
     flags = ["--port", 0, "--threads", 1, "--memory", "1G", "--draft", "off", "--isa", options.isa,
              "--max-model-len", CONTEXT]  # fmt: skip
@@ -118,7 +121,7 @@ def serve(options, folder, model, handoff):
             wait_ready(ready)
         time.sleep(2)
         return [prefill[0], decode[0]], decode[1]
-    engines = [start(command) for _ in range(2)]
+    engines = [start(command) for _ in range(engines)]
     config = folder / "engines.json"
     config.write_text(json.dumps({"policy": "round_robin", "probe_ms": 200, "engines": [
         {"name": str(i), "url": f"http://127.0.0.1:{port}"} for i, (_, port) in enumerate(engines)
@@ -130,16 +133,61 @@ def serve(options, folder, model, handoff):
     return [router[0], *(process for process, _ in engines)], router[1]
 
 
-def device_of(bench, lines):
-    """The device of a calibration, with a network as `braid bench handoff` measures it."""
+async def steady_gap(port, streams, vocabulary):
+    """The median time between tokens of answers that all grow at once."""
+    results = []
+    await asyncio.gather(*(ask(port, i, (time.monotonic(), PROMPT_TOKENS[0], STEADY_TOKENS),
+                               vocabulary, results) for i in range(streams)))  # fmt: skip
+    begin = max(times[0] for _, times in results)
+    end = min(times[-1] for _, times in results)
+    return statistics.median(b - a for _, times in results for a, b in zip(times, times[1:])
+                             if begin < a and b < end)  # fmt: skip
+
+
+def steady_gaps(options, folder, model, vocabulary, engines):
+    """That of as many answers an engine as STEADY_STREAMS says."""
+    processes, port = serve(options, folder, model, engines=engines)
+    try:
+        return [asyncio.run(steady_gap(port, engines * streams, vocabulary))
+                for streams in STEADY_STREAMS]  # fmt: skip
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def network_rate(bench):
+    """Bytes per second of the hand-over."""
     found = bench.measure("bench", "handoff", "--repeat", 3, "--mib", 128, "--part-kib", 64)
-    device = json.loads(open(lines).readline())["hardware"]
-    rate = {"value": found["bytes_per_second"], "source": "`braid bench handoff`"}
-    device["numbers"]["network_bytes_per_second"] = rate
-    device["numbers"]["memory_bytes"]["value"] = 2e9
-    path = lines.with_suffix(".hardware.json")
-    path.write_text(json.dumps(device))
-    return path
+    return found["bytes_per_second"]
+
+
+def add_hardware(lines, **numbers):
+    """Puts numbers into the device of a calibration."""
+    first, rest = lines.read_text().split("\n", 1)
+    line = json.loads(first)
+    for key, value in numbers.items():
+        line["hardware"]["numbers"][key] = {"value": value, "source": "bench/simulate_vs_real.py"}
+    lines.write_text(json.dumps(line) + "\n" + rest)
+
+
+def add_host(bench, lines, model, gaps):
+    """Adds to the device what served tokens took longer than its calibration plans."""
+    planned = []
+    add_hardware(lines, host_seconds=1e-9, host_sequence_seconds=1e-9)
+    for streams in STEADY_STREAMS:
+        found = json.loads(bench.run("plan", model, "--calibration", lines, "--workload",
+                                     f"in={PROMPT_TOKENS[0]},out={STEADY_TOKENS},"
+                                     f"concurrency={streams}", "--json"))  # fmt: skip
+        planned.append(found["without_overlap"]["inter_token_seconds"])
+    one, many = (max(0, gap - plan) for gap, plan in zip(gaps, planned))
+    each = max(1e-9, (many - one) / (STEADY_STREAMS[1] - STEADY_STREAMS[0]))
+    step = max(1e-9, one - each * STEADY_STREAMS[0])
+    add_hardware(lines, host_seconds=step, host_sequence_seconds=each)
+    for streams, gap, plan in zip(STEADY_STREAMS, gaps, planned):
+        print(f"{streams} answers an engine: {gap * 1e3:.2f} ms a token, planned {plan * 1e3:.2f}")
+    print(f"so the host takes {step * 1e6:.0f} us a step and {each * 1e6:.0f} us a sequence",
+          flush=True)  # fmt: skip
 
 
 def requests_of(options, rate):
@@ -165,7 +213,7 @@ def requests_that_keep_busy(options, simulate_these):
     return requests
 
 
-def simulate(bench, folder, model, calibrations, device, requests, handoff):
+def simulate(bench, folder, model, calibrations, requests, handoff):
     trace = folder / "trace.csv"
     rows = []
     for at, prompt, answer in requests:
@@ -174,7 +222,7 @@ def simulate(bench, folder, model, calibrations, device, requests, handoff):
     trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
     words = ["simulate", "cluster", model, "--engines", 2, "--calibration", calibrations[0],
              "--machine-engines", 2, "--calibration-shared", calibrations[1],
-             "--hardware", device, "--trace-file", trace, "--minutes", 100, "--no-overlap",
+             "--trace-file", trace, "--minutes", 100, "--no-overlap",
              "--max-num-seqs", 64, "--max-batch-tokens", 2048, "--decode-latency-ms", 12, "--json",
              "--route", "round-robin"]  # fmt: skip
     (run,) = json.loads(bench.run(*words, *(["--prefill-engines", 1] if handoff else [])))["runs"]
@@ -199,18 +247,28 @@ def main():
         folder = pathlib.Path(temporary)
         bench = Bench(options.braid, "", folder)
         model = pathlib.Path(options.model) if options.model else bench.model("attention")
-        lines, shared = folder / "ops.jsonl", folder / "shared.jsonl"
+        calibrations = folder / "alone.jsonl", folder / "shared.jsonl"  # one engine computes, two
         vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-        device, requests, measured = None, None, {name: [] for name in FLEETS}
+        requests, gaps, measured = None, ([], []), {name: [] for name in FLEETS}
 
         def simulate_these(requests, handoff):
-            return simulate(bench, folder, model, (lines, shared), device, requests, handoff)
+            return simulate(bench, folder, model, calibrations, requests, handoff)
+
+        def add_hosts():
+            for lines, runs in zip(calibrations, gaps):
+                add_host(bench, lines, model, [statistics.median(gap) for gap in zip(*runs)])
 
         for _ in range(options.rounds):
-            bench.calibrate(lines, model, ["bf16"], threads=1)
-            bench.calibrate(shared, model, ["bf16"], both_cores=True)
-            device = device or device_of(bench, lines)
-            requests = requests or requests_that_keep_busy(options, simulate_these)
+            bench.calibrate(calibrations[0], model, ["bf16"], threads=1)
+            bench.calibrate(calibrations[1], model, ["bf16"], both_cores=True)
+            for engines, runs in enumerate(gaps, 1):
+                runs.append(steady_gaps(options, folder, model, vocabulary, engines))
+            if requests is None:
+                rate = network_rate(bench)
+                for lines in calibrations:
+                    add_hardware(lines, memory_bytes=2e9, network_bytes_per_second=rate)
+                add_hosts()
+                requests = requests_that_keep_busy(options, simulate_these)
             for name, handoff in FLEETS.items():
                 processes, port = serve(options, folder, model, handoff)
                 try:
@@ -219,6 +277,8 @@ def main():
                     for process in processes:
                         process.kill()
                         process.wait()
+        if options.rounds > 1:
+            add_hosts()
         found = {}
         for name, handoff in FLEETS.items():
             real = {key: statistics.median(run[key] for run in measured[name]) for key in RATIOS}
