@@ -1,4 +1,20 @@
-# Four sources as one. Not for mutation, whose launcher knows a source by its name.
+# The sources that tables of tests/ plant mistakes in.
+function(braid_planted_sources out)
+  file(GLOB tables CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*.toml)
+  set(sources "")
+  foreach(table ${tables})
+    file(READ ${table} text)
+    string(REGEX MATCHALL "file = \"[a-z0-9_/]+\\.cc\"" files "${text}")
+    list(TRANSFORM files REPLACE "file = \"(.*)\"" "${CMAKE_SOURCE_DIR}/src/\\1")
+    list(APPEND sources ${files})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table})
+  endforeach()
+  list(REMOVE_DUPLICATES sources)
+  set(${out} ${sources} PARENT_SCOPE)
+endfunction()
+
+# Four sources as one. Not for mutation, whose launcher knows a source by its name, and not those
+# with planted mistakes: a planted copy stands for one object at a link.
 function(braid_compile_together target)
   if(BRAID_TOGETHER AND NOT BRAID_MUTATION)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
@@ -15,8 +31,7 @@ endfunction()
 # of their own with the label `slow`, which `ctest -L unit -LE slow` leaves out. Of a module in the
 # list BRAID_TESTS_TOGETHER four files of tests are compiled as one, which takes two thirds of the
 # time; no two of them define the same name. BRAID_CODE_TOGETHER: likewise the files of the module
-# itself, in which no table of tests/ plants mistakes (a planted copy stands for one object at a
-# link).
+# itself.
 function(braid_add_module module deps)
   set(BRAID_SLOW_TESTS "")
   set(BRAID_KIND step)
@@ -87,6 +102,8 @@ function(braid_read_layers out)
 endfunction()
 
 function(braid_add_modules)
+  braid_planted_sources(planted)
+  set_source_files_properties(${planted} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   braid_read_layers(lines)
   set(known "")
   foreach(line ${lines})

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
 #include <charconv>
@@ -16,6 +14,7 @@
 #include "base/clock.h"
 #include "router/passed_fields.h"
 #include "server/dialects/stream_error.h"
+#include "server/http/await.h"
 #include "server/http/framing.h"
 
 namespace braid {
@@ -25,7 +24,6 @@ namespace http = boost::beast::http;
 namespace {
 
 using Failure = RouterMetrics::Failure;
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kPieceBytes = 16 << 10;  // of a body that is passed on at once
 constexpr size_t kReadBytes = 16 << 10;
 constexpr size_t kSeenBytes = 4 << 10;

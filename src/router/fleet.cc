@@ -4,11 +4,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <charconv>
 #include <chrono>
 #include <thread>
@@ -16,13 +14,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/text/named_lines.h"
+#include "server/http/await.h"
 
 namespace braid {
 namespace {
 
 using State = FleetEngine::State;
 using asio::ip::tcp;
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int64_t kBlocksUntilKnown = 1 << 17;
 constexpr int64_t kBlocksMax = 1 << 22;
 constexpr size_t kIdleMax = 1024;

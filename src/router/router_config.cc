@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kNameBytesMax = 64;
 constexpr size_t kKeyBytesMax = 512;
 
-Error Wrong(const std::string& path, std::string_view right) {
+Error WrongSetting(const std::string& path, std::string_view right) {
   return {ErrorCode::kInvalid, fmt::format("{}: must be {}", path, right), path};
 }
 
@@ -36,12 +36,12 @@ constexpr std::string_view kEngineRule =
 constexpr std::string_view kKeyRule = "up to 512 printable characters without blanks";
 
 Result<EngineAddress> ReadEngine(const json::value& value, const std::string& path) {
-  if (!value.is_object()) return Wrong(path, "an object with name and url");
+  if (!value.is_object()) return WrongSetting(path, "an object with name and url");
   EngineAddress engine;
   bool has_url = false;
   for (const auto& [name, field] : value.get_object()) {
     const std::string at = fmt::format("{}.{}", path, std::string_view(name));
-    if (!field.is_string()) return Wrong(at, kEngineRule);
+    if (!field.is_string()) return WrongSetting(at, kEngineRule);
     const std::string_view text = field.get_string();
     if (name == "name") {
       engine.name = text;
@@ -49,7 +49,7 @@ Result<EngineAddress> ReadEngine(const json::value& value, const std::string& pa
       RETURN_IF_ERROR(ReadEngineUrl(text, at, &engine));
       has_url = true;
     } else if (name == "key") {
-      if (!IsKey(text)) return Wrong(at, kKeyRule);
+      if (!IsKey(text)) return WrongSetting(at, kKeyRule);
       engine.key = text;
     } else if (name == "kv_events") {
       RETURN_IF_ERROR(ReadEventsUrl(text, at, &engine.events.events));
@@ -57,29 +57,29 @@ Result<EngineAddress> ReadEngine(const json::value& value, const std::string& pa
       RETURN_IF_ERROR(ReadEventsUrl(text, at, &engine.events.replay));
     } else {
       // The value is not shown: it may be a key.
-      return Wrong(at, kEngineRule);
+      return WrongSetting(at, kEngineRule);
     }
   }
-  if (!has_url) return Wrong(path + ".url", "there: http://HOST:PORT");
+  if (!has_url) return WrongSetting(path + ".url", "there: http://HOST:PORT");
   if (engine.events.events.empty() && !engine.events.replay.empty()) {
-    return Wrong(path + ".kv_events", "there, where kv_events_replay is");
+    return WrongSetting(path + ".kv_events", "there, where kv_events_replay is");
   }
   if (!IsEngineName(engine.name)) {
-    return Wrong(path + ".name", "1 to 64 letters, digits, -, _ or .");
+    return WrongSetting(path + ".name", "1 to 64 letters, digits, -, _ or .");
   }
   return engine;
 }
 
 Status ReadEngines(const json::value& value, const std::string& path, RouterConfig* config) {
   if (!value.is_array() || value.get_array().size() > kEnginesMax) {
-    return Wrong(path, fmt::format("a list of at most {} engines", kEnginesMax));
+    return WrongSetting(path, fmt::format("a list of at most {} engines", kEnginesMax));
   }
   for (const json::value& entry : value.get_array()) {
     const std::string at = fmt::format("{}[{}]", path, config->engines.size());
     ASSIGN_OR_RETURN(EngineAddress engine, ReadEngine(entry, at));
     for (const EngineAddress& other : config->engines) {
-      if (other.name == engine.name) return Wrong(at + ".name", "unique");
-      if (other.authority() == engine.authority()) return Wrong(at + ".url", "unique");
+      if (other.name == engine.name) return WrongSetting(at + ".name", "unique");
+      if (other.authority() == engine.authority()) return WrongSetting(at + ".url", "unique");
     }
     config->engines.push_back(std::move(engine));
   }
@@ -99,13 +99,13 @@ constexpr NumberField kNumbers[] = {
     {"attempts", &RouterConfig::attempts, 1, 16},
 };
 
-Status ReadField(std::string_view name, const json::value& field, const std::string& at,
-                 RouterConfig* config) {
+Status ReadSetting(std::string_view name, const json::value& field, const std::string& at,
+                   RouterConfig* config) {
   for (const NumberField& row : kNumbers) {
     if (row.name != name) continue;
     const int64_t number = field.is_int64() ? field.get_int64() : -1;
     if (number < row.least || number > row.most) {
-      return Wrong(at, fmt::format("an integer from {} to {}", row.least, row.most));
+      return WrongSetting(at, fmt::format("an integer from {} to {}", row.least, row.most));
     }
     config->*row.member = static_cast<int32_t>(number);
     return {};
@@ -115,32 +115,32 @@ Status ReadField(std::string_view name, const json::value& field, const std::str
     const auto* policy = field.is_string() ? std::ranges::find(kPolicyNames, field.get_string())
                                            : kPolicyNames.end();
     if (policy == kPolicyNames.end()) {
-      return Wrong(at, fmt::format("one of {}", fmt::join(kPolicyNames, ", ")));
+      return WrongSetting(at, fmt::format("one of {}", fmt::join(kPolicyNames, ", ")));
     }
     config->policy = static_cast<Policy>(policy - kPolicyNames.begin());
     return {};
   }
   if (name == "registration") {
-    if (!field.is_bool()) return Wrong(at, "true or false");
+    if (!field.is_bool()) return WrongSetting(at, "true or false");
     config->registration = field.get_bool();
     return {};
   }
   if (name == "engine_key") {
     const std::string_view text = field.is_string() ? std::string_view(field.get_string()) : "";
-    if (!IsKey(text)) return Wrong(at, kKeyRule);
+    if (!IsKey(text)) return WrongSetting(at, kKeyRule);
     config->engine_key = text;
     return {};
   }
   if (name == "session_header") {
     const std::string_view text = field.is_string() ? std::string_view(field.get_string()) : "";
-    if (!IsWord(text, kNameBytesMax, "-_")) return Wrong(at, "the name of a header");
+    if (!IsWord(text, kNameBytesMax, "-_")) return WrongSetting(at, "the name of a header");
     config->session_header = text;
     for (char& c : config->session_header) c = static_cast<char>(std::tolower(c));
     return {};
   }
-  return Wrong(at,
-               "one of engines, registration, engine_key, policy, probe_ms, lease_ms, "
-               "connect_ms, attempts and session_header");
+  return WrongSetting(at,
+                      "one of engines, registration, engine_key, policy, probe_ms, lease_ms, "
+                      "connect_ms, attempts and session_header");
 }
 
 }  // namespace
@@ -151,21 +151,21 @@ Status ReadEngineUrl(std::string_view url, const std::string& path, EngineAddres
   constexpr std::string_view kRight =
       "http://HOST:PORT without a path; https:// is not supported between router and engines";
   constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme)) return Wrong(path, kRight);
+  if (!url.starts_with(kScheme)) return WrongSetting(path, kRight);
   url.remove_prefix(kScheme.size());
   if (url.ends_with('/')) url.remove_suffix(1);
   const bool bracketed = url.starts_with('[');
   const size_t host_end = bracketed ? url.find(']') : url.find(':');
   const size_t colon = bracketed && host_end != std::string_view::npos ? host_end + 1 : host_end;
   if (colon == std::string_view::npos || colon >= url.size() || url[colon] != ':') {
-    return Wrong(path, kRight);
+    return WrongSetting(path, kRight);
   }
   engine->host = bracketed ? url.substr(1, host_end - 1) : url.substr(0, colon);
   const std::string_view digits = url.substr(colon + 1);
   const auto [end, code] = std::from_chars(digits.begin(), digits.end(), engine->port);
   if (code != std::errc() || end != digits.end() || engine->port == 0 ||
       !IsWord(engine->host, 255, bracketed ? ":.%" : ".-_")) {
-    return Wrong(path, kRight);
+    return WrongSetting(path, kRight);
   }
   return {};
 }
@@ -175,7 +175,7 @@ Status ReadEventsUrl(std::string_view url, const std::string& path, std::string*
   EngineAddress at;
   const bool right = url.starts_with(kScheme) &&
                      ReadEngineUrl("http" + std::string(url.substr(3)), path, &at).ok();
-  if (!right || url.ends_with('/')) return Wrong(path, "tcp://HOST:PORT");
+  if (!right || url.ends_with('/')) return WrongSetting(path, "tcp://HOST:PORT");
   *address = url;
   return {};
 }
@@ -195,14 +195,14 @@ Result<RouterConfig> ParseRouterConfig(std::string_view text, std::string_view w
   RouterConfig config;
   for (const auto& [name, field] : value.get_object()) {
     const std::string_view key = name;
-    RETURN_IF_ERROR(ReadField(key, field, fmt::format("{}: {}", what, key), &config));
+    RETURN_IF_ERROR(ReadSetting(key, field, fmt::format("{}: {}", what, key), &config));
   }
   if (config.engines.empty() && !config.registration) {
-    return Wrong(fmt::format("{}: engines", what),
-                 "a list of at least one engine, unless \"registration\" is true");
+    return WrongSetting(fmt::format("{}: engines", what),
+                        "a list of at least one engine, unless \"registration\" is true");
   }
   if (config.lease_ms < 2 * config.probe_ms) {
-    return Wrong(
+    return WrongSetting(
         fmt::format("{}: lease_ms", what),
         fmt::format("at least twice probe_ms ({}), got {}", config.probe_ms, config.lease_ms));
   }

@@ -6,10 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
@@ -21,6 +19,7 @@
 
 #include "base/clock.h"
 #include "router/fleet.h"
+#include "server/http/await.h"
 #include "server/http/relay.h"
 
 namespace braid {
@@ -67,7 +66,6 @@ class TestEngine {
   std::vector<Request> requests;
 
  private:
-  static constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
   struct Connection {
     asio::ip::tcp::socket socket;
     bool questions = false;  // it has asked one

@@ -4,15 +4,14 @@
 #include <fmt/core.h>
 #include <sys/socket.h>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "server/http/await.h"
 
 namespace braid {
 
@@ -21,7 +20,6 @@ using asio::experimental::awaitable_operators::operator||;
 
 namespace {
 
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr uint64_t kSmallBytesMax = 8 << 20;
 
 asio::awaitable<SmallAnswer> Exchange(Upstream& upstream, const std::string& request) {

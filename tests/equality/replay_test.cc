@@ -21,9 +21,9 @@
 namespace braid {
 namespace {
 
-class Model {
+class ReplayedModel {
  public:
-  explicit Model(int32_t draft_tokens_max) {
+  explicit ReplayedModel(int32_t draft_tokens_max) {
     const std::string directory = BRAID_SOURCE_DIR "/models/braid-tiny";
     auto opened = OpenModel(directory);
     CHECK(opened.ok(), "{}", opened.error().message);
@@ -69,7 +69,7 @@ struct Deaf : OutputSink {
   void OnOutput(Output) override {}
 };
 
-void Record(Model& model, const std::string& path) {
+void Record(ReplayedModel& model, const std::string& path) {
   auto log = EventLogWriter::Create(path, {.config = model.config(), .model = "braid-tiny"});
   ASSERT_TRUE(log.ok()) << log.error().message;
   Driver driver(*Scheduler::Create(model.config()), model.executor(), {.event_log = log->get()});
@@ -103,7 +103,7 @@ void Record(Model& model, const std::string& path) {
 class ReplayTest : public ::testing::TestWithParam<int32_t> {};
 
 TEST_P(ReplayTest, Replayed) {
-  Model model(GetParam());
+  ReplayedModel model(GetParam());
   const std::string path = std::filesystem::temp_directory_path() /
                            ("braid_equality_replay_" + std::to_string(getpid()));
   Record(model, path);

@@ -5,14 +5,12 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -20,15 +18,15 @@
 #include "base/log.h"
 #include "base/system/file.h"
 #include "router/upstream.h"
+#include "server/http/await.h"
 
 namespace braid {
 namespace {
 
 using asio::ip::tcp;
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int32_t kConnectMs = 1000, kAnswerMs = 2000, kLeaveMs = 400, kStopMs = 1000;
 constexpr int32_t kAgainMs = 1000;  // after a failure
-constexpr size_t kKeyBytesMax = 512;
+constexpr size_t kKeyFileBytesMax = 512;
 
 std::string HostPortOf(const std::string& host, uint16_t port) {
   return EngineAddress{.name = {}, .host = host, .port = port, .key = {}}.authority();
@@ -97,7 +95,7 @@ std::string Announcer::State::Request(const Router& router, const std::string& o
   }
   std::string key;
   if (!options.key_file.empty()) {
-    if (const Result<std::string> text = ReadFile(options.key_file, kKeyBytesMax)) key = *text;
+    if (const Result<std::string> text = ReadFile(options.key_file, kKeyFileBytesMax)) key = *text;
     std::erase_if(key, [](char c) { return c <= ' ' || c >= 127; });
   }
   const std::string body = EncodeRegistration(registration);

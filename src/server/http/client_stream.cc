@@ -1,16 +1,11 @@
 // Boost.Asio's TLS stream refers to the socket beside it.
 #include "server/http/client_stream.h"
 
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/use_awaitable.hpp>
+#include "server/http/await.h"
 
 namespace braid {
-namespace {
 
 namespace asio = boost::asio;
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
-
-}  // namespace
 
 asio::awaitable<bool> ClientStream::Open() {
   if (!tls_) co_return true;

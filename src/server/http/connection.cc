@@ -3,14 +3,13 @@
 
 #include <fmt/core.h>
 
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http.hpp>
 
 #include "base/clock.h"
 #include "base/system/priority.h"
+#include "server/http/await.h"
 #include "server/http/limits.h"
 
 namespace braid {
@@ -20,7 +19,6 @@ using asio::experimental::awaitable_operators::operator||;
 
 namespace {
 
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr int64_t kSecondUs = 1'000'000;
 constexpr size_t kReadBytes = 16 << 10;
 constexpr int64_t kLingerSeconds = 2;

@@ -7,12 +7,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <deque>
 #include <limits>
 #include <thread>
@@ -21,6 +19,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "server/http/await.h"
 #include "server/http/connection.h"
 #include "server/http/limits.h"
 #include "server/http/tls.h"
@@ -29,7 +28,6 @@ namespace braid {
 namespace {
 
 using asio::ip::tcp;
-constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr auto kSweepEvery = std::chrono::milliseconds(100);
 constexpr int64_t kFlushSeconds = 2;  // after draining, to send the error events
 constexpr int kBacklog = 1024;
