@@ -126,8 +126,6 @@ Ended RunRole(const char* role) {
                                     "--oversubscribe",
                                     "--timeout",  // seconds, after which it ends all of them
                                     "120",
-                                    "-x",  // Open MPI frees little at its end
-                                    "LSAN_OPTIONS=detect_leaks=0",
                                     "-n",
                                     "3",
                                     std::filesystem::read_symlink("/proc/self/exe").string(),

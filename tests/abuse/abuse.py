@@ -205,15 +205,12 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--p99-ms", type=float, default=25)
     parser.add_argument("--max-ms", type=float, default=120)
-    parser.add_argument("--answer-seconds", type=float, default=60,
-                        help="an answer that takes longer is none")
     parser.add_argument("--memory", default="1G", help="--memory of the server")
     parser.add_argument("--no-memory", action="store_true", help="bound no memory")
     parser.add_argument("--small", action="store_true", help="a tenth of each attack")
     parser.add_argument("--only", action="append", help="an attack by name; may be repeated")
     parser.add_argument("--skip", action="append", default=[], help="leave an attack out")
     options = parser.parse_args()
-    attacks.ANSWER_SECONDS = options.answer_seconds
     names = options.only or [function.__name__ for function in attacks.ATTACKS]
     names = [name for name in names if name not in options.skip]
     with serving("--memory", options.memory, "--log-level", "off") as served:

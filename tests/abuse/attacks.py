@@ -9,7 +9,7 @@ import json
 import socket
 import time
 
-ANSWER_SECONDS = 60  # abuse.py --answer-seconds sets it
+TIMEOUT = 60
 WORDS = "the quick brown fox jumps over 12 lazy dogs. "
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -24,13 +24,12 @@ class Target:
     def count(self, number):
         return max(2, number // 10) if self.small else number
 
-    def connect(self, timeout=None):
-        return socket.create_connection(("127.0.0.1", self.port),
-                                        timeout=timeout or ANSWER_SECONDS)
+    def connect(self, timeout=TIMEOUT):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
 
     def send(self, method, path, body=None, headers=None):
         """The status of one request, 0 if no answer came."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
         data = body if isinstance(body, (bytes, type(None))) else json.dumps(body).encode()
         try:
             with contextlib.closing(connection):

@@ -12,11 +12,10 @@ SANITIZED = os.environ.get("BRAID_PRESET", "release") != "release"
 
 def test_attacks_in_random_order_leave_nothing_behind_and_a_bystander_its_stream():
     if SANITIZED:
-        bounds = ["--p99-ms", "20000", "--max-ms", "60000", "--answer-seconds", "300",
-                  "--no-memory"]
+        bounds = ["--p99-ms", "20000", "--max-ms", "60000", "--no-memory"]
     else:
         bounds = ["--p99-ms", "3000", "--max-ms", "10000", "--no-memory"]
     done = subprocess.run(
         [sys.executable, ABUSE, "--small", "--seconds", "12", "--memory", "200M", *bounds],
-        capture_output=True, text=True, timeout=900, check=False)
+        capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
