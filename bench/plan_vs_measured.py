@@ -7,7 +7,7 @@
 
 Makes a small model of each family; dense, which is left out by default, is one that caches do not
 hold (1.4 GiB). In each round `braid bench ops --model` measures the parts of its steps, then `braid
-bench offline` prefill and decode of each cell. The plan takes the means of the parts, the table
+bench offline` prefill and decode of each cell. The plan takes the medians of the parts, the table
 those of the cells. Prints predicted by measured for each cell, the share of cells within 15 %, and
 the median of each row: a median away from 1 is a systematic error. Two further groups of cells are
 the steps with drafts, and two ranks of one thread each; the links of the latter have the rates that

@@ -12,8 +12,7 @@ The engines and the simulation get the same ones, from one trace. The simulation
 pages go as fast as `braid bench handoff` measures. What servers, router and client add to a step
 and to each of its tokens is what answers that all grow at once take longer than planned: of one
 engine that serves alone, and of two. Prints throughput and latencies of both and their ratio. Each
-round measures the parts again; means of the parts and medians of the rest count. Without --model it
-makes a small one.
+round measures the parts again; medians of all rounds count. Without --model it makes a small one.
 On a busy machine give it priority, but no real-time class, whose threads wait for each other's time
 slices. The longer engines are busy, the more waiting multiplies an error of steps. A percentile at
 which gaps become as long as a prompt differs more than others: a few requests more or fewer that
@@ -257,7 +256,7 @@ def main():
 
         def add_hosts():
             for lines, runs in zip(calibrations, gaps):
-                add_host(bench, lines, model, [statistics.mean(gap) for gap in zip(*runs)])
+                add_host(bench, lines, model, [statistics.median(gap) for gap in zip(*runs)])
 
         for _ in range(options.rounds):
             bench.calibrate(calibrations[0], model, ["bf16"], threads=1)

@@ -40,12 +40,13 @@ Calibration::Calibration(std::vector<MeasuredPart> parts, double memory_fraction
   const auto key = [](const MeasuredPart& p) {
     return std::tie(p.part, p.format, p.flops, p.bytes);
   };
-  std::ranges::sort(parts, {}, key);
+  std::ranges::sort(parts, [&](const MeasuredPart& a, const MeasuredPart& b) {
+    return std::tuple_cat(key(a), std::tie(a.seconds)) <
+           std::tuple_cat(key(b), std::tie(b.seconds));
+  });
   for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
-    MeasuredPart mean = parts[begin];
-    while (++end < parts.size() && key(parts[end]) == key(mean)) mean.seconds += parts[end].seconds;
-    mean.seconds /= static_cast<double>(end - begin);
-    parts_.push_back(std::move(mean));
+    while (end < parts.size() && key(parts[end]) == key(parts[begin])) ++end;
+    parts_.push_back(parts[begin + (end - begin) / 2]);
   }
 }
 

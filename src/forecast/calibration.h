@@ -33,8 +33,7 @@ class Calibration {
  public:
   Calibration() = default;
   // `memory_fraction` and `arithmetic_fraction`: reached of the limit by what it bounds. Parts with
-  // the same operations and bytes are measurements of the same: their mean counts, for a machine
-  // that others share is fast at one time and slow at another, and a run sees both.
+  // the same operations and bytes are measurements of the same: their median counts.
   Calibration(std::vector<MeasuredPart> parts, double memory_fraction, double arithmetic_fraction);
 
   bool empty() const { return parts_.empty(); }
