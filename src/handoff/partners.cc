@@ -150,6 +150,7 @@ void Partners::State::Proceed(RoomKey key, PrefillRooms::Effects& effects) {
 
 void Partners::State::Refuse(RoomKey key, const Error& why, PrefillRooms::Effects& effects) {
   ++stats.failed;
+  Publish();
   if (why.code == ErrorCode::kInvalid) return prefill.NotFit(key, why.message, effects);
   prefill.Ended(key, why.message, effects);
 }
@@ -195,10 +196,7 @@ void Partners::State::Finished(RoomKey key, const Error& error) {
 }
 
 void Partners::State::EndMove(EventSink& events, PagesMoved moved) {
-  {
-    std::lock_guard lock(mutex);
-    published = stats;  // whoever learns of the end finds it counted
-  }
+  Publish();
   events.Post(std::move(moved));
   std::lock_guard lock(mutex);
   if (--moving == 0) drained.notify_all();

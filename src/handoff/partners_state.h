@@ -184,6 +184,11 @@ struct Partners::State final : Transport::Owner {
   void Begin(MoveId move, std::function<void()> command);
   void Run();
   bool Turn();
+  // Before others learn of an end, so that they find it counted.
+  void Publish() {
+    std::lock_guard lock(mutex);
+    published = stats;
+  }
   void Tick(int64_t now_us);
   void Connect(int64_t now_us);
   // A connection came to nothing: the next one to a prefill engine comes later.
