@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from chatting import (answer_with, ask, finish, growing, last_answer, titles, wait_until_stored)
+from chatting import (STORED, answer_with, ask, finish, growing, last_answer, titles,
+                      wait_until_stored)
 from playwright.sync_api import expect
 
 
@@ -237,6 +238,40 @@ def test_what_another_tab_asks_meanwhile_stays_beside_a_growing_answer(three):
     finish(page)
     wait_until_stored(page, "The first part and the last.")
     wait_until_stored(page, "Asked elsewhere.")
+
+
+# Another tab has just renamed it, and has not told yet.
+RENAME_UNTOLD = """async () => {
+  const database = await new Promise((done, failed) => {
+    const request = indexedDB.open('braid');
+    request.onsuccess = () => done(request.result);
+    request.onerror = () => failed(request.error);
+  });
+  const change = database.transaction('conversations', 'readwrite');
+  const records = await new Promise((done) => {
+    const all = change.objectStore('conversations').getAll();
+    all.onsuccess = () => done(all.result);
+  });
+  const record = records.find(({messages}) => messages.some(
+    ({content}) => content === 'And longer?'));
+  change.objectStore('conversations').put({...record, title: 'Renamed elsewhere'});
+  await new Promise((done) => change.oncomplete = done);
+  database.close();
+}"""
+
+
+def test_a_tab_that_goes_stores_its_answer_and_leaves_the_rest(three):
+    page = three
+    growing(page)
+    ask(page, "And longer?")
+    page.evaluate("window.feed('The first part')")
+    wait_until_stored(page, "The first part")
+    page.evaluate(RENAME_UNTOLD)
+    page.evaluate("window.feed(' and the second')")
+    expect(last_answer(page)).to_contain_text("and the second")
+    page.evaluate("window.dispatchEvent(new Event('pagehide'))")
+    wait_until_stored(page, "The first part and the second")
+    assert "Renamed elsewhere" in page.evaluate(STORED)
 
 
 def test_on_a_phone_the_list_is_a_drawer(ready_page):

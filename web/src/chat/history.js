@@ -122,9 +122,9 @@ class History extends Store {
     this.#growing.get(id)?.abort.abort();
   }
 
-  // Before the page goes: begins to store what has not been stored yet.
+  // Before the page goes: begins to store what has not been stored yet of growing answers.
   flush() {
-    for (const id of [...this.#timers.keys()]) this.#save(id);
+    for (const id of [...this.#timers.keys()]) this.#save(id, this.#growing.get(id)?.answer);
   }
 
   // Deletes all conversations and, with them, what could not be read.
