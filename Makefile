@@ -103,7 +103,7 @@ mutants: setup-test
 mutation: setup-test
 	@python3 tests/mutation/mutation.py $(MUTATION_ARGS)
 
-SANITIZED := equality unit simulation golden cli groups device http client
+SANITIZED := equality unit simulation golden cli groups device http client abuse
 
 asan: setup-test
 	@python3 tests/run_all.py --preset dev $(SANITIZED)

@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/system/sanitizer.h"
 #include "base/system/shared_library.h"
 
 namespace braid {
@@ -120,7 +121,10 @@ class MpiRank final : public Communicator {
         channel_(channel),
         patient_(patient) {}
   ~MpiRank() override {
-    if (owned_ && !owned_->error) mpi_.finalize();
+    if (!owned_ || owned_->error) return;
+    // Finalizing unloads plugins, and then nobody can tell their leaks from others.
+    if (__lsan_do_leak_check != nullptr) __lsan_do_leak_check();
+    mpi_.finalize();
   }
   Process& process() { return process_; }
 

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "base/system/priority.h"
+#include "base/system/sanitizer.h"
 #include "text/grammar/grammar_trial.h"
 #include "text/grammar/trial_message.h"
 
@@ -86,14 +87,18 @@ int64_t AddressSpaceBytes() {
 }
 
 int64_t HeapBytes() {
+  if (__sanitizer_get_current_allocated_bytes != nullptr) {
+    return static_cast<int64_t>(__sanitizer_get_current_allocated_bytes());
+  }
   const struct mallinfo2 heap = ::mallinfo2();
   return static_cast<int64_t>(heap.uordblks + heap.hblkhd);
 }
 
 // Past either limit the system ends the process: of CPU time with SIGPROF; without memory the
-// libraries abort.
+// libraries abort, and a sanitizer's allocator, too.
 void LimitSelf(const TrialOrder& order) {
   GiveWay(kStepsBelow);
+  if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(std::abort);
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   const rlimit stack{kStackBytesMax, kStackBytesMax};
