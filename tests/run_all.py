@@ -67,6 +67,7 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of the processes that were waited for
     note: str = ""
     failures: dict = field(default_factory=dict)  # what the log says, by test
 
@@ -192,25 +193,28 @@ def show(line):
         print(f"\r\033[K{line}", end="", flush=True)
 
 
-def run_command(part, log, env):
-    """Runs the command with its output in the log; returns the exit code, or None past the time."""
+def run_command(part, log, env, outcome):
+    """Runs the command with its output in the log, and measures what it takes; returns the exit
+    code, or None past the time."""
     start = time.monotonic()
     command = part.command if part.waits else [*GIVING_WAY, *part.command]
     with open(log, "wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out,
                                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        try:
-            while process.poll() is None:
-                seconds = time.monotonic() - start
-                if seconds > part.timeout_s:
-                    return None
-                show(f"{part.name:<12} {seconds:5.0f} s")
-                time.sleep(0.2)
-        finally:
-            if process.poll() is None:
+        late = False
+        while True:
+            ended, status, usage = os.wait4(process.pid, os.WNOHANG)
+            outcome.seconds = time.monotonic() - start
+            if ended:
+                break
+            if outcome.seconds > part.timeout_s and not late:
+                late = True
                 process.kill()
-                process.wait()
-    return process.returncode
+            show(f"{part.name:<12} {outcome.seconds:5.0f} s")
+            time.sleep(0.2)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    outcome.cpu_seconds = usage.ru_utime + usage.ru_stime
+    return None if late else process.returncode
 
 
 def take_sanitizer_reports(logs, log, part):
@@ -237,9 +241,7 @@ def run_part(part, preset, logs):
         outcome.failed = 1
         outcome.note = "missing: " + ", ".join(missing)
         return outcome
-    start = time.monotonic()
-    code = run_command(part, log, environment(preset, logs, part))
-    outcome.seconds = time.monotonic() - start
+    code = run_command(part, log, environment(preset, logs, part), outcome)
     reports = take_sanitizer_reports(logs, log, part)
     text = log.read_text(errors="replace")
     count(text, outcome)
@@ -277,7 +279,8 @@ def build(preset):
 def report(name, outcome):
     show("")
     print(f"{name:<12} {outcome.passed:>8} {outcome.failed:>8} {outcome.skipped:>8} "
-          f"{outcome.seconds:>8.1f}  {outcome.note}".rstrip(), flush=True)
+          f"{outcome.seconds:>8.1f} {outcome.cpu_seconds:>8.1f}  {outcome.note}".rstrip(),
+          flush=True)
 
 
 def run_parts(parts, preset, logs):
@@ -336,7 +339,7 @@ def main():
     outcomes = {"build": build(arguments.preset)}
     outcomes.update(run_parts(parts, arguments.preset, logs))
 
-    print(f"\n{'part':<12} {'passed':>8} {'failed':>8} {'skipped':>8} {'seconds':>8}")
+    print(f"\n{'part':<12} {'passed':>8} {'failed':>8} {'skipped':>8} {'seconds':>8} {'cpu':>8}")
     for name, outcome in outcomes.items():
         report(name, outcome)
     for name, outcome in outcomes.items():
