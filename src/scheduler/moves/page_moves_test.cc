@@ -309,5 +309,30 @@ TEST_F(ReadsTest, ALostPartIsNotCountedAsRead) {
   EXPECT_GE(counts.failed_in, 1);
 }
 
+// A state that a tier brought counts as one that was resumed from: what lies behind it goes first.
+TEST_F(ReadsTest, AStateThatArrivedIsNotTheFirstToGo) {
+  constexpr int32_t kArrives = 64 * 4 + 1, kGoesOn = 64 * 8 + 1;
+  // What a prompt takes from the tier when so many others have come since.
+  const auto stored = [&](int32_t tokens, int others) {
+    SchedulerConfig config = Config();
+    config.cache.pages = 61;
+    Use(config);
+    const auto ask = [&](int32_t prompt_tokens, TokenId first = 10) {
+      Send(Make(prompt_tokens, 1, first));
+      Run(EndOf);
+    };
+    ask(kArrives);
+    s_.Apply(FlushCache{});
+    ask(kGoesOn);
+    for (int i = 1; i <= others; ++i) ask(64 * 2 + 1, 130 * i + 1000);
+    ask(tokens);
+    return outputs_[RequestId(next_id_ - 1)].reuse.stored;
+  };
+  int others = 0;
+  while (stored(kArrives, others) == 0) ASSERT_LT(++others, 100);
+  EXPECT_GT(others, 10);
+  EXPECT_GT(stored(kGoesOn, others), 0);
+}
+
 }  // namespace
 }  // namespace braid
