@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <thread>
+#include <utility>
 
 #include "base/clock.h"
 
@@ -32,52 +34,51 @@ Result<std::vector<NetAddress>> Resolve(const HostPort& at, bool numeric) {
 }
 
 NameLookup::~NameLookup() {
-  {
-    std::lock_guard lock(mutex_);
-    ends_ = true;
-  }
-  asked_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  std::lock_guard lock(state_.mutex);
+  state_.ends = true;
+  state_.changed.notify_all();
 }
 
 Result<std::optional<NetAddress>> NameLookup::Next(const HostPort& at) {
   if (const auto numeric = Resolve(at, true)) return std::optional(numeric->front());
-  std::lock_guard lock(mutex_);
-  const auto known = answers_.find(at);
-  if (known != answers_.end()) {
+  State& s = state_;
+  std::lock_guard lock(s.mutex);
+  const auto known = s.answers.find(at);
+  if (known != s.answers.end()) {
     Answer& answer = known->second;
     if (!answer.addresses) {
       const Error error = answer.addresses.error();
-      answers_.erase(known);
+      s.answers.erase(known);
       return error;
     }
     if (answer.given < answer.addresses->size() && MonotonicUs() - answer.at_us < kHoldsUs) {
       return std::optional((*answer.addresses)[answer.given++]);
     }
-    answers_.erase(known);
+    s.answers.erase(known);
   }
-  if (std::ranges::find(questions_, at) == questions_.end()) questions_.push_back(at);
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
-  asked_.notify_all();
+  if (std::ranges::find(s.questions, at) == s.questions.end()) s.questions.push_back(at);
+  if (owned_) std::thread([owned = std::move(owned_)] { owned->Run(); }).detach();
+  s.changed.notify_all();
   return std::optional<NetAddress>();
 }
 
-void NameLookup::Run() {
+void NameLookup::State::Run() {
   ::pthread_setname_np(::pthread_self(), "braid-names");
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex);
   while (true) {
-    asked_.wait(lock, [this] { return ends_ || !questions_.empty(); });
-    if (ends_) return;
-    const HostPort at = questions_.front();
+    changed.wait(lock, [this] { return ends || !questions.empty(); });
+    if (ends) return;
+    const HostPort at = questions.front();
     lock.unlock();
-    Result<std::vector<NetAddress>> addresses = resolver_(at);
+    Result<std::vector<NetAddress>> addresses = resolver(at);
     lock.lock();
-    questions_.pop_front();
-    std::erase_if(answers_, [](const auto& answer) {
+    if (ends) return;
+    questions.pop_front();
+    std::erase_if(answers, [](const auto& answer) {
       return MonotonicUs() - answer.second.at_us >= kHoldsUs;
     });
-    answers_.insert_or_assign(at, Answer{std::move(addresses), MonotonicUs()});
-    wake_();
+    answers.insert_or_assign(at, Answer{std::move(addresses), MonotonicUs()});
+    wake();
   }
 }
 

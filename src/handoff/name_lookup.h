@@ -1,7 +1,7 @@
 // Addresses of names, looked up on a thread of its own: an answer may take many seconds, and
 // whoever asks has others to talk to. The thread begins with the first name.
 //
-// Calls come from one thread; `wake` is called on the other.
+// Calls come from one thread; `wake` is called on the other, and never after the end of the object.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,10 +11,10 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -46,8 +46,10 @@ class NameLookup {
   explicit NameLookup(
       std::function<void()> wake,
       Resolver resolver = [](const HostPort& at) { return Resolve(at); })
-      : wake_(std::move(wake)), resolver_(std::move(resolver)) {}
-  ~NameLookup();  // waits for the answer that is under way
+      : owned_(std::make_unique<State>(std::move(wake), std::move(resolver))),
+        state_(*owned_) {}
+  // Waits for no answer. A resolver that is at work then ends later.
+  ~NameLookup();
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
 
@@ -61,16 +63,21 @@ class NameLookup {
     int64_t at_us = 0;
     size_t given = 0;
   };
-  void Run();
+  struct State {
+    State(std::function<void()> w, Resolver r) : wake(std::move(w)), resolver(std::move(r)) {}
+    void Run();
 
-  const std::function<void()> wake_;
-  const Resolver resolver_;
-  std::mutex mutex_;
-  std::condition_variable asked_;
-  std::deque<HostPort> questions_;  // the first is under way
-  std::map<HostPort, Answer> answers_;
-  bool ends_ = false;
-  std::thread thread_;
+    const std::function<void()> wake;
+    const Resolver resolver;
+    std::mutex mutex;  // guards what follows
+    std::condition_variable changed;
+    std::deque<HostPort> questions;  // the first is under way
+    std::map<HostPort, Answer> answers;
+    bool ends = false;
+  };
+
+  std::unique_ptr<State> owned_;  // null: the thread has begun, which owns it until `ends`
+  State& state_;
 };
 
 }  // namespace braid::handoff

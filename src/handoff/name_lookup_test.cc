@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
+#include <chrono>
 #include <latch>
 #include <semaphore>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace braid::handoff {
@@ -113,6 +115,23 @@ TEST(NameLookup, TellsAnErrorAndAsksAgain) {
   EXPECT_EQ(NumberOf(*lookup.Next({"late", 7000})), -1);
   woken.acquire();
   EXPECT_EQ(NumberOf(*lookup.Next({"late", 7000})), 1);
+}
+
+// A name server that is away may take a minute, in which a process that stops would stay.
+TEST(NameLookup, TheEndWaitsForNoAnswer) {
+  static std::latch asked(1), answers(1);  // the resolver's end is not seen
+  {
+    NameLookup lookup([] { ADD_FAILURE() << "nobody is there to be woken"; },
+                      [](const HostPort&) -> Result<std::vector<NetAddress>> {
+                        asked.count_down();
+                        answers.wait();
+                        return std::vector{Numbered(1)};
+                      });
+    EXPECT_FALSE(lookup.Next({"never", 7000})->has_value());
+    asked.wait();
+  }
+  answers.count_down();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 }  // namespace
