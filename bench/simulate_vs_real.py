@@ -5,18 +5,18 @@
         [--busy 0.5] [--rounds 1] [--json FILE]
 
 Two fleets of two engines with a thread each: both behind `braid router`, and one that computes
-prompts for the other. Requests come at random (Poisson), as many as keep the simulated engines of
-the first fleet busy for the part --busy of the time, with prompts and answers of random lengths.
-The engines and the simulation get the same ones, from one trace. The simulation's steps last as
-`braid bench ops` measures the model's parts, on one core while the other is idle and on both, and
-pages go as fast as `braid bench handoff` measures. What servers, router and client add to a step
-and to each of its tokens is what answers that all grow at once take longer than planned: of one
-engine that serves alone, and of two. Prints throughput and latencies of both and their ratio. Each
-round measures the parts again; medians of all rounds count. Without --model it makes a small one.
-On a busy machine give it priority, but no real-time class, whose threads wait for each other's time
-slices. The longer engines are busy, the more waiting multiplies an error of steps. A percentile at
-which gaps become as long as a prompt differs more than others: a few requests more or fewer that
-met a prompt decide it.
+prompts for the other. Requests come at random (Poisson), as many as keep the simulated engines of a
+fleet, or the one that computes its prompts, busy for the part --busy of the time, with prompts and
+answers of random lengths. The engines and the simulation get the same ones, from one trace. The
+simulation's steps last as `braid bench ops` measures the model's parts, on one core while the other
+is idle and on both, and pages go as fast as `braid bench handoff` measures. What servers, router
+and client add to a step and to each of its tokens is what answers that all grow at once take longer
+than planned: of one engine that serves alone, and of two. Prints throughput and latencies of both
+and their ratio. Each round measures the parts again; medians of all rounds count. Without --model
+it makes a small one. On a busy machine give it priority, but no real-time class, whose threads wait
+for each other's time slices. The longer engines are busy, the more waiting multiplies an error of
+steps. A percentile at which gaps become as long as a prompt differs more than others: a few
+requests more or fewer that met a prompt decide it.
 """
 
 import argparse
@@ -201,12 +201,12 @@ def requests_of(options, rate):
         requests.append((at, draw.randint(*PROMPT_TOKENS), draw.randint(*ANSWER_TOKENS)))
 
 
-def requests_that_keep_busy(options, simulate_these):
+def requests_that_keep_busy(options, simulate_these, handoff):
     """As many requests as keep the engines of a simulation busy for options.busy."""
     rate, requests = 2.0, []
     for _ in range(8):
         requests = requests_of(options, rate)
-        _, busy = simulate_these(requests, False)
+        _, busy = simulate_these(requests, handoff)
         if abs(busy / options.busy - 1) < 0.03:
             break
         rate *= options.busy / busy
@@ -229,7 +229,7 @@ def simulate(bench, folder, model, calibrations, requests, handoff):
     figures = [run["output_tokens_per_second"]]
     for key in ("first_token_seconds", "inter_token_seconds", "request_seconds"):
         figures += [run[key]["p50"], run[key]["p99"]]
-    return dict(zip(RATIOS, figures)), run["busy"]
+    return dict(zip(RATIOS, figures)), max(run["busy"], run["prefill_busy"])
 
 
 def main():
@@ -249,7 +249,7 @@ def main():
         model = pathlib.Path(options.model) if options.model else bench.model("attention")
         calibrations = folder / "alone.jsonl", folder / "shared.jsonl"  # one engine computes, two
         vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-        requests, gaps, measured = None, ([], []), {name: [] for name in FLEETS}
+        requests, gaps, measured = {}, ([], []), {name: [] for name in FLEETS}
 
         def simulate_these(requests, handoff):
             return simulate(bench, folder, model, calibrations, requests, handoff)
@@ -263,16 +263,17 @@ def main():
             bench.calibrate(calibrations[1], model, ["bf16"], both_cores=True)
             for engines, runs in enumerate(gaps, 1):
                 runs.append(steady_gaps(options, folder, model, vocabulary, engines))
-            if requests is None:
+            if not requests:
                 rate = network_rate(bench)
                 for lines in calibrations:
                     add_hardware(lines, memory_bytes=2e9, network_bytes_per_second=rate)
                 add_hosts()
-                requests = requests_that_keep_busy(options, simulate_these)
+                for name, handoff in FLEETS.items():
+                    requests[name] = requests_that_keep_busy(options, simulate_these, handoff)
             for name, handoff in FLEETS.items():
                 processes, port = serve(options, folder, model, handoff)
                 try:
-                    measured[name].append(asyncio.run(send(port, requests, vocabulary)))
+                    measured[name].append(asyncio.run(send(port, requests[name], vocabulary)))
                 finally:
                     for process in processes:
                         process.kill()
@@ -282,9 +283,9 @@ def main():
         found = {}
         for name, handoff in FLEETS.items():
             real = {key: statistics.median(run[key] for run in measured[name]) for key in RATIOS}
-            simulated, busy = simulate_these(requests, handoff)
+            simulated, busy = simulate_these(requests[name], handoff)
             found[name] = {"real": real, "simulated": simulated, "rounds": measured[name]}
-            print(f"{name}: {len(requests)} requests in {options.seconds:g} s, engines busy for "
+            print(f"{name}: {len(requests[name])} requests in {options.seconds:g} s, busy for "
                   f"{busy:.0%} in the simulation\n{'':18}{'real':>12}{'simulated':>12}{'ratio':>8}")
             for key in RATIOS:
                 scale, unit = (1, "/s") if key.endswith("/s") else (1e3, "ms")
