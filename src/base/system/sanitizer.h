@@ -8,9 +8,6 @@ extern "C" {
 // Bytes that its allocator has given out; mallinfo2 does not count them.
 [[gnu::weak]] size_t __sanitizer_get_current_allocated_bytes();
 
-// Before it ends the process because of an error, or because there is no memory.
-[[gnu::weak]] void __sanitizer_set_death_callback(void (*callback)());
-
 // Looks for leaks now instead of at the end of the process, which ends if there are some.
 [[gnu::weak]] void __lsan_do_leak_check();
 

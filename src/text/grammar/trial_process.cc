@@ -95,10 +95,9 @@ int64_t HeapBytes() {
 }
 
 // Past either limit the system ends the process: of CPU time with SIGPROF; without memory the
-// libraries abort, and a sanitizer's allocator, too.
+// libraries abort.
 void LimitSelf(const TrialOrder& order) {
   GiveWay(kStepsBelow);
-  if (__sanitizer_set_death_callback != nullptr) __sanitizer_set_death_callback(std::abort);
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   const rlimit stack{kStackBytesMax, kStackBytesMax};
