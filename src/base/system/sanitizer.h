@@ -11,4 +11,8 @@ extern "C" {
 // Looks for leaks now instead of at the end of the process, which ends if there are some.
 [[gnu::weak]] void __lsan_do_leak_check();
 
+// Between the two, what this thread allocates never counts as leaked.
+[[gnu::weak]] void __lsan_disable();
+[[gnu::weak]] void __lsan_enable();
+
 }  // extern "C"
