@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from chatting import (STORED, answer_with, ask, finish, growing, last_answer, titles,
+from chatting import (STORED, answer_with, ask, finish, growing, last_answer, phase, titles,
                       wait_until_stored)
 from playwright.sync_api import expect
 
@@ -229,6 +229,7 @@ def test_what_another_tab_asks_meanwhile_stays_beside_a_growing_answer(three):
     wait_until_stored(page, "The first part")
     other = page.context.new_page()
     other.goto(page.url)
+    phase(other, "ready")
     expect(last_answer(other)).to_contain_text("first part")
     answer_with(other, "Asked elsewhere.")
     ask(other, "And wider?")
