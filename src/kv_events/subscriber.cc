@@ -37,6 +37,7 @@ struct Subscriber::State {
     void* events = nullptr;
     void* replay = nullptr;  // null: there is none
     EventStream stream;
+    std::string address;
     int64_t malformed = 0;  // as was logged
   };
 
@@ -102,6 +103,7 @@ void Subscriber::State::Open(int32_t number, const EventSource& at) {
   auto source = std::make_unique<Source>(
       replay != nullptr, [this, number](EventBatch batch) { take(number, std::move(batch)); });
   source->events = events;
+  source->address = at.events;
   source->replay = replay;
   sources[number] = std::move(source);
 }
@@ -147,7 +149,7 @@ void Subscriber::State::Run() {
       Live(*source);
       if (source->stream.malformed() == source->malformed) continue;
       source->malformed = source->stream.malformed();
-      LogWarning("KV events of engine {} cannot be read: {} batches so far", number,
+      LogWarning("KV events from {} cannot be read: {} batches so far", source->address,
                  source->malformed);
     }
     std::vector<std::function<void()>> now;

@@ -146,14 +146,15 @@ void Fleet::ReadEvents(FleetEngine& engine) {
   IgnoreEvents(engine);
   if (engine.address.events.events.empty() || engine.removed || no_events_ || closed_) return;
   if (subscriber_ == nullptr) {
-    auto started = kv::Subscriber::Start([this](int32_t number, kv::EventBatch batch) {
+    auto started = kv::Subscriber::Start([this](int32_t source, kv::EventBatch batch) {
       // Behind a network thread that is busy, publishers' sockets fill up.
       while (unread_ >= kUnreadMax && !ignores_) std::this_thread::sleep_for(kUnreadWait);
       const int64_t size = SizeOf(batch);
       unread_ += size;
-      asio::post(executor_, [this, number, size, read = std::move(batch)] {
+      asio::post(executor_, [this, source, size, read = std::move(batch)] {
         unread_ -= size;
-        placer_.Held(number, read);
+        const auto engine = sources_.find(source);
+        if (engine != sources_.end()) placer_.Held(engine->second, read);
       });
     });
     if (!started) {
@@ -163,11 +164,15 @@ void Fleet::ReadEvents(FleetEngine& engine) {
     }
     subscriber_ = *std::move(started);
   }
-  subscriber_->Add(engine.number, engine.address.events);
+  engine.source = next_source_++;
+  sources_[engine.source] = engine.number;
+  subscriber_->Add(engine.source, engine.address.events);
 }
 
 void Fleet::IgnoreEvents(const FleetEngine& engine) {
-  if (subscriber_ != nullptr) subscriber_->Remove(engine.number);
+  if (sources_.erase(engine.source) == 0) return;
+  subscriber_->Remove(engine.source);
+  placer_.Held(engine.number, {.dp_rank = -1, .events = {kv::BlocksCleared{}}});
 }
 
 void Fleet::Remove(FleetEngine& engine, std::string_view why) {
@@ -311,6 +316,7 @@ Result<RegistrationLease> Fleet::Register(const Registration& registration) {
 void Fleet::Close() {
   closed_ = true;
   ignores_ = true;
+  sources_.clear();
   subscriber_.reset();
   for (const auto& engine : engines_) {
     engine->idle.clear();

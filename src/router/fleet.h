@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -44,6 +45,7 @@ struct FleetEngine {
   std::string destination() const { return reached.empty() ? address.authority() : reached; }
 
   const int32_t number;
+  int32_t source = -1;  // of its events, since their address was told last
   EngineAddress address;
   std::optional<Registration> registration;  // none: it is in the configuration
   int64_t registered_until_us = 0;
@@ -172,6 +174,9 @@ class Fleet {
   bool no_events_ = false;          // the library for them is not there
   std::atomic<int64_t> unread_{0};  // size of the events on their way to the network thread
   std::atomic<bool> ignores_{false};
+  // Engines by sources: what comes late of a source that an engine had before concerns nobody.
+  std::map<int32_t, int32_t> sources_;
+  int32_t next_source_ = 0;
   std::unique_ptr<kv::Subscriber> subscriber_;  // null: no engine has events
 };
 
