@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <mutex>
@@ -17,6 +18,13 @@ namespace {
 
 // A writable pipe accepts this many bytes without blocking (PIPE_BUF).
 constexpr size_t kLineBytesMax = 4096;
+
+spdlog::level::level_enum LevelOf(LogLevel level) {
+  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                   spdlog::level::warn, spdlog::level::err,
+                                                   spdlog::level::off};
+  return kLevels[static_cast<size_t>(level)];
+}
 
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
@@ -61,12 +69,14 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
 void InitLog(LogLevel level, bool json) {
   auto logger = std::make_unique<spdlog::logger>("braid", std::make_unique<StderrSink>(json));
   spdlog::set_default_logger(std::move(logger));
-  constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
-                                                   spdlog::level::warn, spdlog::level::err,
-                                                   spdlog::level::off};
-  spdlog::set_level(kLevels[static_cast<size_t>(level)]);
+  spdlog::set_level(LevelOf(level));
   spdlog::set_pattern(json ? R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":)"
                            : "%H:%M:%S %^%L%$ %v");
+}
+
+void WriteLog(LogLevel level, fmt::string_view format, fmt::format_args args) {
+  spdlog::logger& logger = *spdlog::default_logger_raw();
+  if (logger.should_log(LevelOf(level))) logger.log(LevelOf(level), fmt::vformat(format, args));
 }
 
 }  // namespace braid

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 #include <immintrin.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -47,13 +48,13 @@ struct alignas(64) Post {
 struct Group {
   Group(int32_t size, std::chrono::milliseconds limit, Spin spin, const AmongGroups& among)
       : deadline(limit),
-        spin_ticks(spin == Spin::kLong ? kLongTicks : kBriefTicks),
+        spin(spin),
         first(among.first),
         end(among.end != nullptr ? *among.end : own_end),
         posts(static_cast<size_t>(size)) {}
 
   const std::chrono::milliseconds deadline;
-  const uint64_t spin_ticks;
+  const Spin spin;
   const int32_t first;
   GroupEnd own_end;
   GroupEnd& end;
@@ -80,11 +81,12 @@ struct Group {
 
   // False when the time is over or the group has ended.
   bool Await(const std::atomic<uint64_t>& counter, uint64_t call, int64_t end_us) {
-    const uint64_t start = __rdtsc();
+    const uint64_t start = __rdtsc(), ticks = spin == Spin::kLong ? kLongTicks : kBriefTicks;
     do {
       if (counter.load(std::memory_order_acquire) >= call) return true;
-      _mm_pause();
-    } while (__rdtsc() - start < spin_ticks);
+      // With as many ranks as there are cores, the call would take longer than most waits.
+      spin == Spin::kLong ? _mm_pause() : static_cast<void>(::sched_yield());
+    } while (__rdtsc() - start < ticks);
     std::unique_lock lock(mutex);
     sleepers.fetch_add(1);
     while (counter.load() < call && !end.ended()) {

@@ -12,8 +12,9 @@
 
 namespace braid {
 
-// How long a rank that waits looks for the others before it sleeps: some 20 us, or as long as a
-// member of a pool, which pays where every rank has a core of its own.
+// How long a rank that waits looks for the others before it sleeps: some 20 us, in which it leaves
+// its core to who can use it, or as long as a member of a pool, which pays where every rank has a
+// core of its own.
 enum class Spin { kBrief, kLong };
 
 // Why the groups that share it have ended. Any thread.
