@@ -30,7 +30,7 @@ constexpr size_t kKeptBatches = 10'000;
 constexpr int64_t kKeptBytes = int64_t{64} << 20;
 // Messages that ZeroMQ holds for a slow gateway: at least an answer with all that is kept. ZeroMQ
 // does not count their bytes, so this bounds the memory.
-constexpr int kHighWater = 2 * kKeptBatches;
+constexpr int kSendHighWater = 2 * kKeptBatches;
 constexpr int kLingerMs = 1000;             // to send what is queued when the engine stops
 constexpr int64_t kRequestBytesMax = 1024;  // of a gateway's question
 
@@ -127,7 +127,7 @@ Result<void*> Publisher::State::Socket(int kind, const std::string& address, boo
   if (socket == nullptr) return Error{ErrorCode::kUnavailable, "ZeroMQ: " + zmq.Why(), field};
   (kind == Zmq::kPub ? events : replay) = socket;
   zmq.setsockopt(socket, Zmq::kLinger, &kLingerMs, sizeof(kLingerMs));
-  zmq.setsockopt(socket, Zmq::kSendHigh, &kHighWater, sizeof(kHighWater));
+  zmq.setsockopt(socket, Zmq::kSendHigh, &kSendHighWater, sizeof(kSendHighWater));
   zmq.setsockopt(socket, Zmq::kMaxMessage, &kRequestBytesMax, sizeof(kRequestBytesMax));
   const int failed =
       binds ? zmq.bind(socket, address.c_str()) : zmq.connect(socket, address.c_str());

@@ -24,7 +24,7 @@ namespace braid::kv {
 namespace {
 
 constexpr int64_t kMessageBytesMax = int64_t{16} << 20;  // a longer one ends the connection
-constexpr int kHighWater = 10'000;                       // messages that ZeroMQ holds for us
+constexpr int kReceiveHighWater = 10'000;                // messages that ZeroMQ holds for us
 constexpr int kLookMs = 200;
 constexpr int kAtOnce = 64;  // messages of a source before others have their turn
 constexpr int kNoLinger = 0;
@@ -80,7 +80,7 @@ void* Subscriber::State::Connect(int kind, const std::string& address) {
   void* socket = zmq.socket(context, kind);
   if (socket == nullptr) return nullptr;
   zmq.setsockopt(socket, Zmq::kLinger, &kNoLinger, sizeof(kNoLinger));
-  zmq.setsockopt(socket, Zmq::kReceiveHigh, &kHighWater, sizeof(kHighWater));
+  zmq.setsockopt(socket, Zmq::kReceiveHigh, &kReceiveHighWater, sizeof(kReceiveHighWater));
   zmq.setsockopt(socket, Zmq::kMaxMessage, &kMessageBytesMax, sizeof(kMessageBytesMax));
   if (kind == Zmq::kSub) zmq.setsockopt(socket, Zmq::kSubscribe, "", 0);
   if (zmq.connect(socket, address.c_str()) == 0) return socket;

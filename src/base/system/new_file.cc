@@ -14,7 +14,7 @@
 namespace braid {
 namespace {
 
-Error SystemError(const std::string& path, const char* act) {
+Error NotWritten(const std::string& path, const char* act) {
   return {ErrorCode::kInternal, fmt::format("{}: cannot {}: {}", path, act, std::strerror(errno))};
 }
 
@@ -28,7 +28,7 @@ Result<NewFile> NewFile::Create(const std::string& path, mode_t mode) {
   const std::string temporary = TemporaryName(path);
   ::unlink(temporary.c_str());  // what a killed process left would keep its mode
   file.fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (file.fd_ < 0) return SystemError(temporary, "create");
+  if (file.fd_ < 0) return NotWritten(temporary, "create");
   return file;
 }
 
@@ -56,7 +56,7 @@ Status NewFile::Write(int64_t offset, std::span<const std::byte> data) const {
   while (!data.empty()) {
     const ssize_t n = ::pwrite(fd_, data.data(), data.size(), offset);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return SystemError(path_, "write");
+    if (n < 0) return NotWritten(path_, "write");
     data = data.subspan(static_cast<size_t>(n));
     offset += n;
   }
@@ -68,9 +68,9 @@ Status NewFile::Finish() {
     return Error{ErrorCode::kInternal,
                  fmt::format("{}: another process writes this file, too; write it once", path_)};
   }
-  if (::close(std::exchange(fd_, -1)) != 0) return SystemError(path_, "close");
+  if (::close(std::exchange(fd_, -1)) != 0) return NotWritten(path_, "close");
   if (std::rename(TemporaryName(path_).c_str(), path_.c_str()) != 0) {
-    return SystemError(path_, "rename");
+    return NotWritten(path_, "rename");
   }
   return {};
 }

@@ -22,10 +22,6 @@ ApiStatus SetGrammar(WantedGrammar grammar, ApiRequest* request) {
   return {};
 }
 
-const json::value* Member(const json::value& value, std::string_view key) {
-  return value.is_object() ? value.get_object().if_contains(key) : nullptr;
-}
-
 }  // namespace
 
 ApiStatus ParseJsonSchema(const json::value& value, const std::string& path, const RequestLimits&,

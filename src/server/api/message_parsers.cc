@@ -100,10 +100,6 @@ ApiStatus CheckTool(const json::value& tool, const std::string& path) {
   return {};
 }
 
-const json::value* Member(const json::value& value, std::string_view key) {
-  return value.is_object() ? value.get_object().if_contains(key) : nullptr;
-}
-
 // The name in {"type": "function", "function": {"name": …}} or {"type": "function", "name": …};
 // empty: there is none.
 std::string_view ToolName(const json::value& tool) {

@@ -15,6 +15,24 @@ namespace braid {
 using Parser = ApiStatus(const json::value& value, const std::string& path,
                          const RequestLimits& limits, ApiRequest* request);
 
+// Null: `value` is no object, or has no such key.
+inline const json::value* Member(const json::value& value, std::string_view key) {
+  return value.is_object() ? value.get_object().if_contains(key) : nullptr;
+}
+
+// Null (the JSON value): there is no such key.
+inline json::value At(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  return value == nullptr ? json::value(nullptr) : *value;
+}
+
+// Empty: there is no such key, or its value is no string.
+inline std::string_view StringAt(const json::object& object, std::string_view key) {
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_string() ? std::string_view(value->get_string())
+                                                : std::string_view();
+}
+
 // In field_parsers.cc.
 Parser ParseModel, ParsePrompt, ParseTokens, ParseStop, ParseStopTokens, ParseLogitBias;
 Parser ParseStreamOptions, ParseBraid, ParseCacheSalt, ParseMetadata;

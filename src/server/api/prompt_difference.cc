@@ -139,7 +139,7 @@ Advice SaltDiffers(const Comparison& c) {
          "send the same salt for one conversation";
 }
 
-std::string ToolName(const json::value& tool) {
+std::string NameOfTool(const json::value& tool) {
   return std::string(tool.as_object().at("function").as_object().at("name").as_string());
 }
 
@@ -147,7 +147,7 @@ Advice ToolsDiffer(const Comparison& c) {
   const auto& [a, b] = std::pair(c.first.request.tools, c.second.request.tools);
   const auto names = [](const json::array& tools) {
     std::vector<std::string> out;
-    for (const json::value& tool : tools) out.push_back(ToolName(tool));
+    for (const json::value& tool : tools) out.push_back(NameOfTool(tool));
     return out;
   };
   std::vector<std::string> in_a = names(a), in_b = names(b);

@@ -8,17 +8,6 @@
 namespace braid {
 namespace {
 
-std::string_view StringAt(const json::object& object, std::string_view key) {
-  const json::value* value = object.if_contains(key);
-  return value != nullptr && value->is_string() ? std::string_view(value->get_string())
-                                                : std::string_view();
-}
-
-json::value At(const json::object& object, std::string_view key) {
-  const json::value* value = object.if_contains(key);
-  return value == nullptr ? json::value(nullptr) : *value;
-}
-
 // One block of an assistant's turn.
 ApiStatus AddAssistantBlock(const json::object& block, const std::string& path, ChatBuilder* chat) {
   const std::string_view type = StringAt(block, "type");

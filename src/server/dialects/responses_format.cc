@@ -8,11 +8,11 @@
 namespace braid {
 namespace {
 
-using Kind = AnswerBlock::Kind;
+using BlockKind = AnswerBlock::Kind;
 
 json::object Part(const AnswerBlock& block, bool done) {
   const std::string text = done ? block.text : std::string();
-  if (block.kind == Kind::kThought) return {{"type", "reasoning_text"}, {"text", text}};
+  if (block.kind == BlockKind::kThought) return {{"type", "reasoning_text"}, {"text", text}};
   return {{"type", "output_text"},
           {"text", text},
           {"annotations", json::array{}},
@@ -21,8 +21,8 @@ json::object Part(const AnswerBlock& block, bool done) {
 
 // The name of a block's stream in event types.
 std::string_view Stream(const AnswerBlock& block) {
-  if (block.kind == Kind::kCall) return "function_call_arguments";
-  return block.kind == Kind::kThought ? "reasoning_text" : "output_text";
+  if (block.kind == BlockKind::kCall) return "function_call_arguments";
+  return block.kind == BlockKind::kThought ? "reasoning_text" : "output_text";
 }
 
 }  // namespace
@@ -75,8 +75,8 @@ json::object ResponsesFormat::Envelope(std::string_view status) const {
 }
 
 std::string ResponsesFormat::ItemId(const AnswerBlock& block, size_t index) const {
-  const std::string_view prefix = block.kind == Kind::kCall      ? "fc"
-                                  : block.kind == Kind::kThought ? "rs"
+  const std::string_view prefix = block.kind == BlockKind::kCall      ? "fc"
+                                  : block.kind == BlockKind::kThought ? "rs"
                                                                  : "msg";
   return fmt::format("{}_{}{:02x}", prefix, IdSuffix(generation_.id()), index);
 }
@@ -86,12 +86,12 @@ json::object ResponsesFormat::Item(const AnswerBlock& block, size_t index, bool 
   json::object item{{"id", ItemId(block, index)}, {"status", status}};
   json::array parts;
   if (done) parts.push_back(Part(block, true));
-  if (block.kind == Kind::kCall) {
+  if (block.kind == BlockKind::kCall) {
     item["type"] = "function_call";
     item["call_id"] = CallId(generation_, 0, block.call, block.id);
     item["name"] = block.name;
     item["arguments"] = done ? block.text : "";
-  } else if (block.kind == Kind::kThought) {
+  } else if (block.kind == BlockKind::kThought) {
     item["type"] = "reasoning";
     item["summary"] = json::array{};
     item["content"] = std::move(parts);
@@ -145,24 +145,24 @@ std::string ResponsesFormat::PartEvent(std::string_view type, const AnswerBlock&
                                        size_t index, json::object more) {
   more["item_id"] = ItemId(block, index);
   more["output_index"] = index;
-  if (block.kind != Kind::kCall) more["content_index"] = 0;
+  if (block.kind != BlockKind::kCall) more["content_index"] = 0;
   return Event(type, std::move(more));
 }
 
 void ResponsesFormat::Open(const AnswerBlock& block, size_t index, std::string* events) {
   *events += Event("response.output_item.added",
                    {{"output_index", index}, {"item", Item(block, index, false)}});
-  if (block.kind == Kind::kCall) return;
+  if (block.kind == BlockKind::kCall) return;
   *events += PartEvent("response.content_part.added", block, index, {{"part", Part(block, false)}});
 }
 
 void ResponsesFormat::Close(const AnswerBlock& block, size_t index, std::string* events) {
   const std::string done = fmt::format("response.{}.done", Stream(block));
-  if (block.kind == Kind::kCall) {
+  if (block.kind == BlockKind::kCall) {
     *events += PartEvent(done, block, index, {{"arguments", block.text}, {"name", block.name}});
   } else {
     json::object text{{"text", block.text}};
-    if (block.kind == Kind::kText) text["logprobs"] = json::array{};
+    if (block.kind == BlockKind::kText) text["logprobs"] = json::array{};
     *events += PartEvent(done, block, index, std::move(text));
     *events += PartEvent("response.content_part.done", block, index, {{"part", Part(block, true)}});
   }
@@ -176,7 +176,7 @@ AnswerBlocks::Sink ResponsesFormat::Sink(std::string* events) {
           .piece =
               [this, events](const AnswerBlock& block, size_t index, const std::string& piece) {
                 json::object delta{{"delta", piece}};
-                if (block.kind == Kind::kText) delta["logprobs"] = json::array{};
+                if (block.kind == BlockKind::kText) delta["logprobs"] = json::array{};
                 *events += PartEvent(fmt::format("response.{}.delta", Stream(block)), block, index,
                                      std::move(delta));
               },

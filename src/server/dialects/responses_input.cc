@@ -34,12 +34,6 @@ std::string Shown(std::string_view id) {
   return json::serialize(json::string(CutText(id, limits::kRequestIdBytesMax)));
 }
 
-std::string_view StringAt(const json::object& object, std::string_view key) {
-  const json::value* value = object.if_contains(key);
-  return value != nullptr && value->is_string() ? std::string_view(value->get_string())
-                                                : std::string_view();
-}
-
 // {"role": …, "content": "a"} as the API shows it: with a type, and parts instead of a string.
 void WriteOut(json::object* item) {
   item->emplace("type", "message");

@@ -13,17 +13,6 @@ namespace {
 
 constexpr std::string_view kTextParts = "input_text output_text text reasoning_text summary_text";
 
-json::value At(const json::object& object, std::string_view key) {
-  const json::value* value = object.if_contains(key);
-  return value == nullptr ? json::value(nullptr) : *value;
-}
-
-std::string_view StringAt(const json::object& object, std::string_view key) {
-  const json::value* value = object.if_contains(key);
-  return value != nullptr && value->is_string() ? std::string_view(value->get_string())
-                                                : std::string_view();
-}
-
 ApiStatus AddMessage(const json::object& item, const std::string& path, ChatBuilder* chat) {
   ASSIGN_OR_RETURN(auto content, TextOfParts(At(item, "content"), kTextParts, path + ".content"));
   const std::string& text = content;

@@ -29,7 +29,7 @@ RouteAnswer Resume(RouteCall& call) {
   return Ok();
 }
 
-constexpr Route kRows[] = {
+constexpr Route kAdminRows[] = {
     {.method = Method::kPost,
      .path = "/abort_request",
      .handler = Abort,
@@ -62,6 +62,6 @@ constexpr Route kRows[] = {
 
 }  // namespace
 
-constinit const std::span<const Route> kAdminRoutes = kRows;
+constinit const std::span<const Route> kAdminRoutes = kAdminRows;
 
 }  // namespace braid

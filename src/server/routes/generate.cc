@@ -237,7 +237,7 @@ RouteAnswer HealthGenerate(RouteCall& call) {
   return Generate(call);
 }
 
-constexpr Route kRows[] = {
+constexpr Route kGenerateRows[] = {
     {.method = Method::kPost,
      .path = "/v1/chat/completions",
      .handler = Generate,
@@ -271,6 +271,6 @@ constexpr Route kRows[] = {
 
 }  // namespace
 
-constinit const std::span<const Route> kGenerateRoutes = kRows;
+constinit const std::span<const Route> kGenerateRoutes = kGenerateRows;
 
 }  // namespace braid

@@ -128,7 +128,7 @@ RouteAnswer CancelResponse(RouteCall& call) {
                   "id"};
 }
 
-constexpr Route kRows[] = {
+constexpr Route kResponseRows[] = {
     {.path = "/v1/responses/{id}",
      .handler = OneResponse,
      .summary = "A response, stored or in progress",
@@ -149,6 +149,6 @@ constexpr Route kRows[] = {
 
 }  // namespace
 
-constinit const std::span<const Route> kResponseRoutes = kRows;
+constinit const std::span<const Route> kResponseRoutes = kResponseRows;
 
 }  // namespace braid

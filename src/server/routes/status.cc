@@ -231,7 +231,7 @@ RouteAnswer OneKey(RouteCall& call) {
        {"tokens_per_minute", limit(caller.tokens_per_minute)}});
 }
 
-constexpr Route kRows[] = {
+constexpr Route kStatusRows[] = {
     {.path = "/",
      .handler = Page,
      .summary = "The chat page",
@@ -274,6 +274,6 @@ constexpr Route kRows[] = {
 
 }  // namespace
 
-constinit const std::span<const Route> kStatusRoutes = kRows;
+constinit const std::span<const Route> kStatusRoutes = kStatusRows;
 
 }  // namespace braid

@@ -101,7 +101,7 @@ RouteAnswer ApplyTemplate(RouteCall& call) {
   return JsonResponse({{"prompt", text}});
 }
 
-constexpr Route kRows[] = {
+constexpr Route kTextRows[] = {
     {.method = Method::kPost,
      .path = "/v1/messages/count_tokens",
      .handler = CountTokens,
@@ -139,6 +139,6 @@ constexpr Route kRows[] = {
 
 }  // namespace
 
-constinit const std::span<const Route> kTextRoutes = kRows;
+constinit const std::span<const Route> kTextRoutes = kTextRows;
 
 }  // namespace braid

@@ -5,7 +5,7 @@
 namespace braid {
 namespace {
 
-constexpr ReasoningFormat kFormats[] = {
+constexpr ReasoningFormat kReasoningFormats[] = {
     {.name = "kimi", .evidence = "◁think▷", .tags = {.open = "◁think▷", .close = "◁/think▷"}},
     {.name = "think",
      .aliases = "qwen3 qwen3-thinking glm45 ling3 kimi_k2 deepseek-v3 deepseek_v3"},
@@ -15,6 +15,6 @@ constexpr ReasoningFormat kFormats[] = {
 
 }  // namespace
 
-std::span<const ReasoningFormat> ReasoningFormats() { return kFormats; }
+std::span<const ReasoningFormat> ReasoningFormats() { return kReasoningFormats; }
 
 }  // namespace braid

@@ -14,7 +14,7 @@ constexpr std::string_view kDeepseekSeparator = "<｜tool▁sep｜>";
 constexpr std::array<std::string_view, 2> kDeepseekSection = {"<｜tool▁calls▁begin｜>",
                                                               "<｜tool▁calls▁end｜>"};
 
-constexpr ToolFormat kFormats[] = {
+constexpr ToolFormat kToolFormats[] = {
     {.name = "qwen3_xml",
      .aliases = "qwen3_coder",
      .evidence = {"<function=", "<parameter="},
@@ -95,6 +95,6 @@ constexpr ToolFormat kFormats[] = {
 
 }  // namespace
 
-std::span<const ToolFormat> ToolFormats() { return kFormats; }
+std::span<const ToolFormat> ToolFormats() { return kToolFormats; }
 
 }  // namespace braid
