@@ -30,8 +30,8 @@ endfunction()
 # take seconds each (BRAID_SLOW_TESTS, a list of GoogleTest's patterns): they become a CTest test
 # of their own with the label `slow`, which `ctest -L unit -LE slow` leaves out. Of a module in the
 # list BRAID_TESTS_TOGETHER four files of tests are compiled as one, which takes two thirds of the
-# time; no two of them define the same name. BRAID_CODE_TOGETHER: likewise the files of the module
-# itself.
+# time; no two of them have a function of one name (tests/tidy). BRAID_CODE_TOGETHER: likewise the
+# files of the module itself.
 function(braid_add_module module deps)
   set(BRAID_SLOW_TESTS "")
   set(BRAID_KIND step)

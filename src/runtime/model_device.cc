@@ -85,7 +85,7 @@ std::vector<vulkan::Transfer::Piece> PiecesOf(std::span<const ArenaAccess::Piece
   return all;
 }
 
-int64_t BytesOf(const std::vector<Weight*>& weights) {
+int64_t WeightBytes(const std::vector<Weight*>& weights) {
   int64_t bytes = 0;
   for (const Weight* weight : weights) bytes += weight->matrix.bytes();
   return bytes;
@@ -121,7 +121,7 @@ Result<std::unique_ptr<ModelDevice>> ModelDevice::Create(std::unique_ptr<vulkan:
   if (fits.error().code != ErrorCode::kExhausted) return fits.error();
   int64_t weight_bytes = 0;
   for (const Buffer& buffer : weights.memory) weight_bytes += buffer.bytes();
-  if (device->handed_ != nullptr) weight_bytes -= BytesOf(RoutedWeights(weights));
+  if (device->handed_ != nullptr) weight_bytes -= WeightBytes(RoutedWeights(weights));
   const int64_t cache_bytes = config.cache.page_bytes * config.cache.pages;
   return Error{
       ErrorCode::kExhausted,

@@ -32,6 +32,25 @@ def without_preprocessor(text):
     return directive.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)), text)
 
 
+LOCAL = re.compile(r"^(?!template|using|struct|class|enum|return|namespace)"
+                   r"[A-Za-z_][\w:<>,&*\[\] ]*?[ *&](\w+)\(", re.MULTILINE)
+
+
+def local_functions(text):
+    """The functions of unnamed namespaces by name, with the line of the first of each."""
+    code = without_preprocessor(blank(text))
+    found = {}
+    for opened in re.finditer(r"^namespace \{$", code, re.MULTILINE):
+        depth, end = 1, opened.end()
+        while depth and end < len(code):
+            depth += {"{": 1, "}": -1}.get(code[end], 0)
+            end += 1
+        for head in LOCAL.finditer(code[opened.end():end]):
+            line = code.count("\n", 0, opened.end() + head.start(1)) + 1
+            found.setdefault(head[1], line)
+    return found
+
+
 @dataclass
 class Function:
     name: str

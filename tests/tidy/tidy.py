@@ -23,7 +23,7 @@ FILE_LINES_MAX = {".h": 400, ".cc": 600, ".cu": 800, ".cuh": 800}
 HOST = {".h", ".cc"}
 RULES = {"layer", "lines", "function", "parameters", "columns", "word", "construct", "name",
          "opening", "isa", "path", "family", "folder", "record",
-         "exceptions"}
+         "local", "exceptions"}
 CODE = {".h", ".cc", ".cu", ".cuh", ".py", ".rs", ".ts", ".tsx", ".js", ".mjs", ".css", ".sh",
         ".cmake"}
 CODE_NAMES = {"Makefile", "CMakeLists.txt", "Dockerfile", "LAYERS", "run"}
@@ -291,6 +291,32 @@ def check_folders(tree):
                      f"{count} files, at most {FOLDER_FILES_MAX}: make folders in it")
 
 
+def modules_together(tree, name):
+    """The modules of which src/CMakeLists.txt compiles several files as one."""
+    path = "src/CMakeLists.txt"
+    found = re.search(rf"set\({name}([^)]*)\)", tree.text(path) if path in tree.files else "")
+    return set(found[1].split()) if found else set()
+
+
+def check_locals(tree):
+    """Files that are compiled as one have functions of different names: those of the same name
+    would be one function twice, or overloads of each other."""
+    together = {False: modules_together(tree, "BRAID_CODE_TOGETHER"),
+                True: modules_together(tree, "BRAID_TESTS_TOGETHER")}
+    first = {}
+    for path in tree.files:
+        if not path.startswith("src/") or suffix(path) != ".cc":
+            continue
+        test, module = path.endswith("_test.cc"), module_of(tree, path)
+        if module not in together[test]:
+            continue
+        for name, line in sorted(cpp_scan.local_functions(tree.text(path)).items()):
+            other = first.setdefault((module, test, name), path)
+            if other != path:
+                tree.say(path, line, "local", f"{name} is a function of {other}, too, with which "
+                                              f"the file may be compiled: take another name")
+
+
 def check_records(tree):
     """Each record of a decision has a number of its own."""
     first = {}
@@ -330,6 +356,7 @@ def check(root):
         if suffix(path) in FILE_LINES_MAX:
             check_cpp(tree, path, text, allowed)
     check_folders(tree)
+    check_locals(tree)
     check_records(tree)
     tree.check_exceptions()
     return tree.findings, len(tree.files)

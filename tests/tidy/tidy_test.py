@@ -17,6 +17,10 @@ CLEAN = {
                   "model: base\ncache/rows = ops\n",
     "src/base/result.h": HEAD + "#pragma once\nnamespace braid {\nstruct Point { int x; };\n}\n",
     "src/cache/pool.cc": HEAD + '#include "base/result.h"\nint Free(int a) { return a + 1; }\n',
+    "src/CMakeLists.txt": "set(BRAID_CODE_TOGETHER cache\n  server)\n"
+                          "set(BRAID_TESTS_TOGETHER base)\n",
+    "src/server/local.cc": HEAD + "namespace {\nint Local(int a) { return a; }\n}\n",
+    "src/base/local_test.cc": HEAD + "namespace {\nM<int> Local(int a) { return a; }\n}\n",
     "src/server/listener.cc": HEAD + 'const char* kEvery = "0.0.0" ".0";\n',
     "src/ops/cpu/kernels/dot.h": HEAD + "#include <cstdint>\n",
     "src/ops/cpu/avx2/dot.cc": HEAD + '#include <immintrin.h>\n#include "ops/cpu/kernels/dot.h"\n',
@@ -92,6 +96,9 @@ SEEDED = [
     ("src/base/families/a.cc", HEAD + 'const char* kName = "qwen3_next";\n', "family"),
     ("rust/src/a.rs", "// Ling-3 only\n", "family"),
     ("src/cache/a.cc", HEAD + "// seeded crowd of one more\n", "folder"),
+    ("src/server/a.cc", HEAD + "namespace {\nvoid Local() {\n}\n}  // namespace\n", "local"),
+    ("src/base/a_test.cc", HEAD + "namespace a {\nnamespace {\n\nclass A {};\n\nA* Local() {\n}\n"
+     "}  // namespace\n}\n", "local"),
     ("docs/decisions/001-b.md", "# 001: two with one number\n", "record"),
     ("tests/tidy/exceptions.txt", "src/base/result.h: lines: it is long\n", "exceptions"),
     ("tests/tidy/exceptions.txt", "src/base/result.h lines\n", "exceptions"),
@@ -117,6 +124,11 @@ INNOCENT = [
     ("src/base/a.cc", HEAD + "void Linger();  // on the calling thread\n"),
     ("docs/a.md", "x" * 200 + " a/root/b ${HOME}/wo" "rk/x https://example.org/home/\n"),
     ("src/cache/a.cc", HEAD + "// seeded crowd\n"),
+    ("src/server/a_test.cc", HEAD + "namespace {\nvoid Local() {\n}\n}\n"),
+    ("src/cache/a.cc", HEAD + "namespace {\nvoid Local() {\n}\n}\n"),
+    ("src/base/a.cc", HEAD + "namespace {\nvoid Local() {\n}\n}\n"),
+    ("src/server/a.cc", HEAD + "int F() {\n  return Local(1);\n}\nnamespace {\nint G() {\n"
+     "  return Local(2);\n}\n}\nint Local();\n"),
     ("web/dist/index.html", "x" * 5000 + " TO" "DO\n"),
     ("tests/tidy/exceptions.txt", "src/base/long.h: lines: seeded below\n"),
 ]

@@ -28,12 +28,12 @@ json::object TinyWith(const json::object& changes) {
   return object;
 }
 
-Result<ModelSpec> Read(const json::object& config) {
+Result<ModelSpec> ReadSpec(const json::object& config) {
   return ParseModelSpec(json::serialize(config), "config.json");
 }
 
 std::string ErrorOf(const json::object& changes) {
-  Result<ModelSpec> spec = Read(TinyWith(changes));
+  Result<ModelSpec> spec = ReadSpec(TinyWith(changes));
   return spec ? "" : spec.error().message;
 }
 
@@ -73,17 +73,17 @@ TEST(ReadModelSpec, KeysMayStandInTextConfigOrBesideIt) {
                              {"vision_config", {{"depth", 3}}},
                              {"image_token_id", 7},
                              {"text_config", inner}};
-  Result<ModelSpec> spec = Read(root);
+  Result<ModelSpec> spec = ReadSpec(root);
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->hidden, 128);
   EXPECT_EQ(spec->norm.eps, 1e-5f);
 }
 
 TEST(ReadModelSpec, RopeComesNestedOrFlat) {
-  Result<ModelSpec> flat = Read(TinyWith({{"rope_parameters", nullptr},
-                                          {"rope_theta", 5e5},
-                                          {"partial_rotary_factor", 0.5},
-                                          {"rope_scaling", nullptr}}));
+  Result<ModelSpec> flat = ReadSpec(TinyWith({{"rope_parameters", nullptr},
+                                              {"rope_theta", 5e5},
+                                              {"partial_rotary_factor", 0.5},
+                                              {"rope_scaling", nullptr}}));
   ASSERT_TRUE(flat) << flat.error().message;
   EXPECT_EQ(std::get<FullAttention>(flat->layers[3].mixer).rotary.dims, 32);
   EXPECT_EQ(std::get<FullAttention>(flat->layers[3].mixer).rotary.theta, 5e5);
@@ -93,7 +93,7 @@ TEST(ReadModelSpec, RopeComesNestedOrFlat) {
 
 TEST(ReadModelSpec, AnIntervalStandsInForLayerTypes) {
   Result<ModelSpec> spec =
-      Read(TinyWith({{"layer_types", nullptr}, {"full_attention_interval", 3}}));
+      ReadSpec(TinyWith({{"layer_types", nullptr}, {"full_attention_interval", 3}}));
   ASSERT_TRUE(spec) << spec.error().message;
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(std::holds_alternative<FullAttention>(spec->layers[i].mixer), (i + 1) % 3 == 0) << i;
@@ -101,7 +101,7 @@ TEST(ReadModelSpec, AnIntervalStandsInForLayerTypes) {
 }
 
 TEST(ReadModelSpec, WithoutExpertsTheModelIsDense) {
-  Result<ModelSpec> spec = Read(TinyWith({{"num_experts", 0}, {"intermediate_size", 512}}));
+  Result<ModelSpec> spec = ReadSpec(TinyWith({{"num_experts", 0}, {"intermediate_size", 512}}));
   ASSERT_TRUE(spec) << spec.error().message;
   const auto* dense = std::get_if<DenseFfn>(&spec->layers[5].ffn);
   ASSERT_NE(dense, nullptr);

@@ -33,7 +33,7 @@ ModelSpec SpecOf(const std::string& family, const json::object& changes) {
   return *spec;
 }
 
-std::string ErrorOf(const std::string& family, const json::object& changes) {
+std::string LatentErrorOf(const std::string& family, const json::object& changes) {
   Result<ModelSpec> spec = ParseModelSpec(json::serialize(Example(family, changes)), "config.json");
   return spec ? "" : spec.error().message;
 }
@@ -210,7 +210,7 @@ TEST(LatentFamilies, WhatIsNotImplementedIsRefusedByItsKey) {
                       {"deepseek_v3", {{"n_group", 3}}},
                       {"deepseek_v3", {{"num_experts_per_token", 3}}}};
   for (const Bad& bad : kBad) {
-    EXPECT_THAT(ErrorOf(bad.family, bad.changes),
+    EXPECT_THAT(LatentErrorOf(bad.family, bad.changes),
                 HasSubstr(fmt::format("\"{}\"", std::string(bad.changes.begin()->key()))))
         << bad.family;
   }

@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-ModelSpec Read(const std::string& name) {
+ModelSpec LoadSpec(const std::string& name) {
   const std::string path = BRAID_SOURCE_DIR "/tests/configs/" + name + ".json";
   Result<std::string> text = ReadFile(path, 1 << 20);
   CHECK(text, "{}", text.error().message);
@@ -53,7 +53,7 @@ int64_t NumberOf(const json::object& facts, std::string_view section, std::strin
 
 TEST(PublishedConfigs, GiveThePublishedNumbers) {
   for (const Published& known : kPublished) {
-    const json::object facts = FactsAsJson(DescribeModel(Read(known.config), nullptr, nullptr));
+    const json::object facts = FactsAsJson(DescribeModel(LoadSpec(known.config), nullptr, nullptr));
     const auto number = [&](std::string_view section, std::string_view key) {
       return NumberOf(facts, section, key);
     };
@@ -99,7 +99,7 @@ TEST(PublishedConfigs, AskForAsManyTensorsAsTheCheckpointsHave) {
       {"deepseek_v3", true, 45395, 786},
   };
   for (const Known& known : kKnown) {
-    const ModelSpec spec = Read(known.config);
+    const ModelSpec spec = LoadSpec(known.config);
     EXPECT_EQ(TensorCount(WeightsOf(spec), known.per_expert), known.tensors) << known.config;
     if (known.draft == 0) continue;
     EXPECT_EQ(TensorCount(DraftWeightsOf(spec), known.per_expert), known.draft) << known.config;

@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Result<ModelSpec> SpecOf(std::string_view family, const std::vector<const char*>& ones) {
+Result<ModelSpec> SkewedSpecOf(std::string_view family, const std::vector<const char*>& ones) {
   json::object config = FindFamily(family)->example(ExampleSize::kTiny);
   for (const char* key : ones) config[key] = 1;
   return ParseModelSpec(json::serialize(config), "test");
@@ -60,7 +60,7 @@ TEST(SkewedRouters, ScoresAboveTheThresholdHaveTheShares) {
 }
 
 TEST(SkewedRouters, EachLayerHasAnOrderOfItsOwn) {
-  const Result<ModelSpec> spec = SpecOf("ling_2", {"n_group", "topk_group"});
+  const Result<ModelSpec> spec = SkewedSpecOf("ling_2", {"n_group", "topk_group"});
   ASSERT_TRUE(spec) << spec.error().message;
   const auto biases = SkewedBiases(*spec, 1.2, 7);
   ASSERT_TRUE(biases) << biases.error().message;
@@ -74,13 +74,13 @@ TEST(SkewedRouters, EachLayerHasAnOrderOfItsOwn) {
 
 TEST(SkewedRouters, RefusesRoutersThatCannotBeSkewed) {
   for (const char* family : {"ling_2", "qwen3_5_moe"}) {  // groups; no bias
-    const Result<ModelSpec> spec = SpecOf(family, {});
+    const Result<ModelSpec> spec = SkewedSpecOf(family, {});
     ASSERT_TRUE(spec) << spec.error().message;
     const auto biases = SkewedBiases(*spec, 1.2, 7);
     ASSERT_FALSE(biases) << family;
     EXPECT_THAT(biases.error().message, HasSubstr("n_group=1,topk_group=1"));
   }
-  const Result<ModelSpec> dense = SpecOf("qwen3_5", {});
+  const Result<ModelSpec> dense = SkewedSpecOf("qwen3_5", {});
   ASSERT_TRUE(dense) << dense.error().message;
   EXPECT_THAT(SkewedBiases(*dense, 1.2, 7).error().message, HasSubstr("has experts"));
 }

@@ -10,7 +10,7 @@ namespace {
 
 using Tokens = std::vector<TokenId>;
 
-Slot SlotOf(Tokens tokens) {
+Slot DraftingSlot(Tokens tokens) {
   Slot slot;
   slot.tokens = std::move(tokens);
   return slot;
@@ -25,7 +25,7 @@ Tokens Propose(LookupDrafter& drafter, Slot slot, int32_t count, SlotId id = Slo
 
 Tokens Fresh(Tokens tokens, int32_t count) {
   LookupDrafter drafter(1, 4096);
-  return Propose(drafter, SlotOf(std::move(tokens)), count);
+  return Propose(drafter, DraftingSlot(std::move(tokens)), count);
 }
 
 TEST(LookupDrafter, ProposesWhatFollowedTheSameTokensBefore) {
@@ -65,9 +65,9 @@ TEST(LookupDrafter, IsAFunctionOfTheTokens) {
 
 TEST(LookupDrafter, ForgetsAnotherSequence) {
   LookupDrafter drafter(1, 64);
-  Propose(drafter, SlotOf({1, 2, 3, 4, 5}), 3);
+  Propose(drafter, DraftingSlot({1, 2, 3, 4, 5}), 3);
   drafter.Reset(SlotId(0));
-  EXPECT_EQ(Propose(drafter, SlotOf({9, 1, 2}), 3), Tokens{});
+  EXPECT_EQ(Propose(drafter, DraftingSlot({9, 1, 2}), 3), Tokens{});
 }
 
 // Runs share cells here: a cell names a place where another run may stand.

@@ -4,7 +4,7 @@
 namespace braid {
 namespace {
 
-json::value OrNull(const std::string& text) {
+json::value TextOrNull(const std::string& text) {
   return text.empty() ? json::value(nullptr) : json::value(text);
 }
 
@@ -34,8 +34,8 @@ ApiError ToApiError(const Error& error) {
 json::object ErrorJson(const ApiError& error) {
   return {{"error", json::object{{"message", error.message},
                                  {"type", TypeOf(error.status)},
-                                 {"param", OrNull(error.param)},
-                                 {"code", OrNull(error.code)}}}};
+                                 {"param", TextOrNull(error.param)},
+                                 {"code", TextOrNull(error.code)}}}};
 }
 
 json::object AnthropicErrorJson(const ApiError& error) {

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user
 constexpr std::array<std::string_view, 4> kReservedValues = {"messages", "tools",
                                                              "add_generation_prompt", "documents"};
 
-bool IsName(std::string_view text) {
+bool IsToolName(std::string_view text) {
   return !text.empty() && text.size() <= limits::kToolNameBytesMax &&
          std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
@@ -89,7 +89,7 @@ ApiStatus CheckTool(const json::value& tool, const std::string& path) {
     return WrongType(path, "an object with type \"function\" and a function", tool);
   }
   const json::value* name = function->get_object().if_contains("name");
-  if (name == nullptr || !name->is_string() || !IsName(name->get_string())) {
+  if (name == nullptr || !name->is_string() || !IsToolName(name->get_string())) {
     return WrongType(path + ".function.name", "1 to 64 letters, digits, - or _",
                      name == nullptr ? json::value(nullptr) : *name);
   }

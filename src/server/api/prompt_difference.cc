@@ -8,6 +8,7 @@
 #include <cctype>
 #include <optional>
 
+#include "base/text/trim.h"
 #include "text/answer/reasoning.h"
 
 namespace braid {
@@ -29,13 +30,6 @@ struct Comparison {
 };
 
 using Advice = std::optional<std::string>;
-
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 bool IsCharacterStart(char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }
 

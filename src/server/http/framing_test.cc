@@ -14,15 +14,15 @@ std::string Head(const std::string& fields, const std::string& line = "POST /x H
   return line + "\r\nHost: a\r\n" + fields + "\r\n";
 }
 
-int StatusOf(const std::string& head) {
+int StatusOfHead(const std::string& head) {
   auto refusal = CheckHead(head);
   return refusal ? refusal->status : 200;
 }
 
 TEST(HttpFraming, OrdinaryHeadsPass) {
-  EXPECT_EQ(StatusOf(Head("Content-Length: 12\r\nAccept: */*\r\n")), 200);
-  EXPECT_EQ(StatusOf(Head("Transfer-Encoding: chunked\r\n")), 200);
-  EXPECT_EQ(StatusOf("GET / HTTP/1.0\r\n\r\n"), 200);
+  EXPECT_EQ(StatusOfHead(Head("Content-Length: 12\r\nAccept: */*\r\n")), 200);
+  EXPECT_EQ(StatusOfHead(Head("Transfer-Encoding: chunked\r\n")), 200);
+  EXPECT_EQ(StatusOfHead("GET / HTTP/1.0\r\n\r\n"), 200);
 }
 
 TEST(HttpFraming, AmbiguousFramingIsRefused) {
@@ -45,39 +45,39 @@ TEST(HttpFraming, AmbiguousFramingIsRefused) {
       "Host: b\r\n",
       std::string("A: \0\r\n", 6),
   };
-  for (const std::string& fields : refused) EXPECT_EQ(StatusOf(Head(fields)), 400) << fields;
-  EXPECT_EQ(StatusOf("GET / HTTP/1.1\r\n\r\n"), 400) << "no Host";
+  for (const std::string& fields : refused) EXPECT_EQ(StatusOfHead(Head(fields)), 400) << fields;
+  EXPECT_EQ(StatusOfHead("GET / HTTP/1.1\r\n\r\n"), 400) << "no Host";
   for (const char* line : {"GET ?/v1 HTTP/1.1", "GET v1 HTTP/1.1", "GET http://a/ HTTP/1.1",
                            "GET /\xa2 HTTP/1.1", "GET /\ta HTTP/1.1", "G\xc3\xa9T / HTTP/1.1"}) {
-    EXPECT_EQ(StatusOf(Head("", line)), 400) << line;
+    EXPECT_EQ(StatusOfHead(Head("", line)), 400) << line;
   }
-  EXPECT_EQ(StatusOf(Head("", "OPTIONS * HTTP/1.1")), 200);
+  EXPECT_EQ(StatusOfHead(Head("", "OPTIONS * HTTP/1.1")), 200);
   for (const char byte : {'\x01', '\x0b', '\x1b', '\x7f'}) {
-    EXPECT_EQ(StatusOf(Head(std::string("A: b") + byte + "c\r\n")), 400) << int{byte};
+    EXPECT_EQ(StatusOfHead(Head(std::string("A: b") + byte + "c\r\n")), 400) << int{byte};
   }
-  EXPECT_EQ(StatusOf(Head("A: b\tc\r\nB: \xc3\xa9\r\n")), 200);
-  EXPECT_EQ(StatusOf(Head("Transfer-Encoding: chunked\r\n", "POST /x HTTP/1.0")), 400);
+  EXPECT_EQ(StatusOfHead(Head("A: b\tc\r\nB: \xc3\xa9\r\n")), 200);
+  EXPECT_EQ(StatusOfHead(Head("Transfer-Encoding: chunked\r\n", "POST /x HTTP/1.0")), 400);
 }
 
 TEST(HttpFraming, SizesAreAcceptedAtTheLimitAndRefusedAboveIt) {
   auto target = [](size_t bytes) {
     return Head("", "GET /" + std::string(bytes - 1, 'a') + " HTTP/1.1");
   };
-  EXPECT_EQ(StatusOf(target(limits::kTargetBytesMax)), 200);
-  EXPECT_EQ(StatusOf(target(limits::kTargetBytesMax + 1)), 414);
+  EXPECT_EQ(StatusOfHead(target(limits::kTargetBytesMax)), 200);
+  EXPECT_EQ(StatusOfHead(target(limits::kTargetBytesMax + 1)), 414);
   auto header = [](size_t bytes) { return Head("A:" + std::string(bytes - 2, 'a') + "\r\n"); };
-  EXPECT_EQ(StatusOf(header(limits::kHeaderBytesMax)), 200);
-  EXPECT_EQ(StatusOf(header(limits::kHeaderBytesMax + 1)), 431);
+  EXPECT_EQ(StatusOfHead(header(limits::kHeaderBytesMax)), 200);
+  EXPECT_EQ(StatusOfHead(header(limits::kHeaderBytesMax + 1)), 431);
   auto count = [](size_t n) {
     std::string fields;
     for (size_t i = 1; i < n; ++i) fields += "A: b\r\n";
     return Head(fields);
   };
-  EXPECT_EQ(StatusOf(count(limits::kHeadersMax)), 200);
-  EXPECT_EQ(StatusOf(count(limits::kHeadersMax + 1)), 431);
+  EXPECT_EQ(StatusOfHead(count(limits::kHeadersMax)), 200);
+  EXPECT_EQ(StatusOfHead(count(limits::kHeadersMax + 1)), 431);
   std::string many;
   for (int i = 0; i < 5; ++i) many += "A: " + std::string(8000, 'a') + "\r\n";
-  EXPECT_EQ(StatusOf(Head(many)), 431);
+  EXPECT_EQ(StatusOfHead(Head(many)), 431);
 }
 
 TEST(HttpFraming, AHeadThatNeverEndsIsRefusedBeforeItEnds) {
@@ -99,10 +99,10 @@ TEST(HttpFraming, ALineThatEndsWithLfIsRefusedAtOnce) {
 }
 
 TEST(HttpFraming, AnUpgradeIsIgnoredAndOtherExpectationsAreNot) {
-  EXPECT_EQ(StatusOf(Head("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n")), 200);
-  EXPECT_EQ(StatusOf(Head("Expect: 100-Continue\r\n")), 200);
-  EXPECT_EQ(StatusOf(Head("Expect: banana\r\n")), 417);
-  EXPECT_EQ(StatusOf(Head("Expect:\r\n")), 417);
+  EXPECT_EQ(StatusOfHead(Head("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n")), 200);
+  EXPECT_EQ(StatusOfHead(Head("Expect: 100-Continue\r\n")), 200);
+  EXPECT_EQ(StatusOfHead(Head("Expect: banana\r\n")), 417);
+  EXPECT_EQ(StatusOfHead(Head("Expect:\r\n")), 417);
 }
 
 TEST(HttpFraming, AClientOfHttp2IsToldToSpeakHttp11) {

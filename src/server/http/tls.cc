@@ -11,7 +11,7 @@ namespace {
 
 namespace ssl = boost::asio::ssl;
 
-Error Wrong(const char* flag, const std::string& file, const std::string& why) {
+Error BadFile(const char* flag, const std::string& file, const std::string& why) {
   return {ErrorCode::kInvalid, fmt::format("{} {}: {}", flag, file, why), flag};
 }
 
@@ -38,18 +38,18 @@ Result<std::unique_ptr<ssl::context>> LoadTls(const TlsFiles& files) {
   SSL_CTX_set_default_passwd_cb(context->native_handle(), [](char*, int, int, void*) { return 0; });
   context->use_certificate_chain_file(files.certificate, error);
   if (error) {
-    return Wrong("--tls-cert", files.certificate,
-                 "no certificate in PEM form can be read: " + error.message());
+    return BadFile("--tls-cert", files.certificate,
+                   "no certificate in PEM form can be read: " + error.message());
   }
   context->use_private_key_file(files.key, ssl::context::pem, error);
   if (error) {
-    return Wrong("--tls-key", files.key,
-                 "no key that belongs to the certificate can be read, in PEM form and without a "
-                 "pass phrase: " +
-                     error.message());
+    return BadFile("--tls-key", files.key,
+                   "no key that belongs to the certificate can be read, in PEM form and without a "
+                   "pass phrase: " +
+                       error.message());
   }
   if (SSL_CTX_check_private_key(context->native_handle()) != 1) {
-    return Wrong("--tls-key", files.key, "is not the key of the certificate in --tls-cert");
+    return BadFile("--tls-key", files.key, "is not the key of the certificate in --tls-cert");
   }
   return context;
 }

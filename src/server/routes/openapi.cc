@@ -12,7 +12,7 @@ namespace braid {
 namespace {
 
 // A field may always be null, which is the same as leaving it out.
-json::value OrNull(json::object schema) {
+json::value Nullable(json::object schema) {
   json::value& type = schema["type"];
   if (type.is_string()) type = json::array{type.get_string()};
   type.as_array().push_back("null");
@@ -29,16 +29,16 @@ struct RuleSchema {
   const RequestLimits& limits;
 
   json::value operator()(const NumberRule& rule) const {
-    return OrNull({{"type", "number"},
-                   {rule.above_min ? "exclusiveMinimum" : "minimum", Number(rule.min)},
-                   {"maximum", Number(rule.max)}});
+    return Nullable({{"type", "number"},
+                     {rule.above_min ? "exclusiveMinimum" : "minimum", Number(rule.min)},
+                     {"maximum", Number(rule.max)}});
   }
   json::value operator()(const IntegerRule& rule) const {
-    return OrNull({{"type", "integer"}, {"minimum", rule.min}, {"maximum", MaxOf(rule, limits)}});
+    return Nullable({{"type", "integer"}, {"minimum", rule.min}, {"maximum", MaxOf(rule, limits)}});
   }
-  json::value operator()(const FlagRule&) const { return OrNull({{"type", "boolean"}}); }
+  json::value operator()(const FlagRule&) const { return Nullable({{"type", "boolean"}}); }
   json::value operator()(const ParseRule& rule) const {
-    return OrNull(ParseJson(rule.schema, "schema")->as_object());
+    return Nullable(ParseJson(rule.schema, "schema")->as_object());
   }
   json::value operator()(const MemberRule&) const { return json::object{}; }
   json::value operator()(const HarmlessRule& rule) const {

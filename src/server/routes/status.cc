@@ -42,18 +42,18 @@ std::string PercentDecoded(std::string_view text) {
   return out;
 }
 
-json::value OrNull(const std::optional<double>& value) {
+json::value NumberOrNull(const std::optional<double>& value) {
   return value ? json::value(*value) : json::value(nullptr);
 }
 
 json::object DefaultsJson(const GenerationDefaults& defaults) {
   return {
       {"do_sample", defaults.do_sample ? json::value(*defaults.do_sample) : json::value(nullptr)},
-      {"temperature", OrNull(defaults.temperature)},
-      {"top_p", OrNull(defaults.top_p)},
+      {"temperature", NumberOrNull(defaults.temperature)},
+      {"top_p", NumberOrNull(defaults.top_p)},
       {"top_k", defaults.top_k ? json::value(*defaults.top_k) : json::value(nullptr)},
-      {"min_p", OrNull(defaults.min_p)},
-      {"repetition_penalty", OrNull(defaults.repetition_penalty)}};
+      {"min_p", NumberOrNull(defaults.min_p)},
+      {"repetition_penalty", NumberOrNull(defaults.repetition_penalty)}};
 }
 
 json::value MsBetween(int64_t from_us, int64_t to_us) {
@@ -77,7 +77,7 @@ json::object ActiveJson(const ActiveRequestView& view, int64_t now_us) {
       {"total_ms", MsBetween(view.received_us, now_us)}};
 }
 
-RouteAnswer Page(RouteCall& call) {
+RouteAnswer WebPage(RouteCall& call) {
   return ReplyContent(HttpResponse{.content_type = "text/html; charset=utf-8",
                                    .body = call.server.config.page_html,
                                    .headers = std::string(kPageHeaders)});
@@ -233,7 +233,7 @@ RouteAnswer OneKey(RouteCall& call) {
 
 constexpr Route kStatusRows[] = {
     {.path = "/",
-     .handler = Page,
+     .handler = WebPage,
      .summary = "The chat page",
      .access = Access::kPublic,
      .before_ready = true},

@@ -4,16 +4,10 @@
 
 #include <fmt/core.h>
 
+#include "base/text/trim.h"
+
 namespace braid {
 namespace {
-
-constexpr std::string_view kBlanks = " \t\r\n";
-
-std::string_view Trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
 
 std::string_view ContentOf(const json::value& message) {
   const json::value* content = message.as_object().if_contains("content");

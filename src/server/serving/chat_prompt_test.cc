@@ -38,7 +38,7 @@ std::string Text(const char* source, Endpoint endpoint, const std::string& body)
   return error == nullptr ? *text : "";
 }
 
-ApiError Refused(const char* source, Endpoint endpoint, const std::string& body) {
+ApiError Refusal(const char* source, Endpoint endpoint, const std::string& body) {
   auto text = Render(source, endpoint, body);
   EXPECT_FALSE(text) << *text;
   return text ? ApiError{} : text.error();
@@ -81,7 +81,7 @@ TEST(ChatPrompt, ALateSystemMessageStaysWhereTheTemplateWritesIt) {
 }
 
 TEST(ChatPrompt, ALateSystemMessageThatTheTemplateRefusesIsNamed) {
-  const ApiError error = Refused(
+  const ApiError error = Refusal(
       kRefusesLate, kChat,
       R"({"messages": [{"role": "system", "content": "a"}, {"role": "system", "content": "b"},
          {"role": "user", "content": "c"}, {"role": "developer", "content": "d"}]})");
@@ -89,7 +89,7 @@ TEST(ChatPrompt, ALateSystemMessageThatTheTemplateRefusesIsNamed) {
   EXPECT_EQ(error.param, "messages[3]") << "as it was sent, though two messages were joined";
   EXPECT_THAT(error.message, HasSubstr("at the beginning only"));
   EXPECT_THAT(error.message, HasSubstr("System message must be at the beginning."));
-  EXPECT_EQ(Refused(kRefusesLate, kResponses,
+  EXPECT_EQ(Refusal(kRefusesLate, kResponses,
                     R"({"instructions": "a", "input": [{"role": "user", "content": "b"},
                        {"role": "assistant", "content": "c"}, {"type": "reasoning", "summary": []},
                        {"role": "developer", "content": "d"}]})")
@@ -98,12 +98,12 @@ TEST(ChatPrompt, ALateSystemMessageThatTheTemplateRefusesIsNamed) {
 }
 
 TEST(ChatPrompt, ASystemMessageThatTheTemplateDropsIsRefused) {
-  const ApiError error = Refused(
+  const ApiError error = Refusal(
       kLeavesLateOut, kChat,
       R"({"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]})");
   EXPECT_EQ(error.param, "messages[1]");
   EXPECT_THAT(error.message, HasSubstr("drops system messages"));
-  EXPECT_EQ(Refused("{{ messages[-1].content }}", kMessages,
+  EXPECT_EQ(Refusal("{{ messages[-1].content }}", kMessages,
                     R"({"max_tokens": 1, "system": "x",
                         "messages": [{"role": "user", "content": "a"}]})")
                 .param,
@@ -120,7 +120,7 @@ TEST(ChatPrompt, ArgumentsOfACallThatWasCutOffAreWrittenAsText) {
 }
 
 TEST(ChatPrompt, ArgumentsThatTheTemplateCannotWriteAreNamed) {
-  const ApiError error = Refused(kWantsObjects, kChat, kCutOff);
+  const ApiError error = Refusal(kWantsObjects, kChat, kCutOff);
   EXPECT_EQ(error.status, 400);
   EXPECT_EQ(error.param, "messages[1]");
   EXPECT_THAT(error.message, HasSubstr("arguments"));

@@ -64,7 +64,7 @@ class StepExecutor final : public Executor {
   std::vector<uint64_t> seeds_;
 };
 
-Scheduler SmallScheduler() {
+Scheduler SchedulerOfThree() {
   SchedulerConfig config{.context_tokens_max = 100, .waiting_max = 3, .vocabulary = 100};
   config.cache = {.groups = {{.name = "attention", .kind = GroupKind::kFull, .block_bytes = 64}},
                   .page_bytes = 64,
@@ -75,7 +75,7 @@ Scheduler SmallScheduler() {
 class GenerationTest : public testing::Test {
  protected:
   GenerationTest()
-      : driver_(SmallScheduler(), executor_, {}),
+      : driver_(SchedulerOfThree(), executor_, {}),
         service_(config_,
                  {.driver = driver_,
                   .card = {.name = "m", .context_tokens_max = 100, .vocabulary = 100}},

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kTooComplex = "grammar_too_complex";
 
-ApiError Wrong(const std::string& path, const std::string& message, std::string_view code) {
+ApiError Refuse(const std::string& path, const std::string& message, std::string_view code) {
   return {400, fmt::format("{}: {}", path, message), path, std::string(code)};
 }
 
@@ -22,7 +22,7 @@ ApiError Wrong(const std::string& path, const std::string& message, std::string_
 // enforceable part.
 ApiStatus TakeSchema(const std::string& path, bool strict, json::value* schema) {
   if (const Status status = CheckSchema(*schema); !status) {
-    return Wrong(path, status.error().message, kTooComplex);
+    return Refuse(path, status.error().message, kTooComplex);
   }
   Result<json::value> whole = EnforceableWhole(*schema);
   if (!whole && !strict) {
@@ -30,7 +30,7 @@ ApiStatus TakeSchema(const std::string& path, bool strict, json::value* schema) 
     if (part) whole = std::move(part->schema);
     if (!part) whole = part.error();
   }
-  if (!whole) return Wrong(path, whole.error().message, "invalid_grammar");
+  if (!whole) return Refuse(path, whole.error().message, "invalid_grammar");
   *schema = *std::move(whole);
   return {};
 }
@@ -41,7 +41,7 @@ ApiStatus TakeWanted(WantedGrammar* wanted) {
   }
   if (wanted->kind == GrammarKind::kRegex) {
     const Status status = CheckRegex(wanted->source);
-    if (!status) return Wrong(wanted->path, status.error().message, kTooComplex);
+    if (!status) return Refuse(wanted->path, status.error().message, kTooComplex);
   }
   if (!wanted->structural.is_null()) {
     for (json::value& part : wanted->structural.at("structures").as_array()) {
@@ -89,8 +89,8 @@ Result<TokenId, ApiError> EndOfThinking(const ServerContext& context, const std:
   const std::optional<TokenId> close =
       context.tokenizer->TokenToId(context.card.reasoning.tags.close);
   if (close) return *close;
-  return Wrong(path, "the tag that ends this model's thinking is not one token; turn thinking off",
-               "unsupported_parameter");
+  return Refuse(path, "the tag that ends this model's thinking is not one token; turn thinking off",
+                "unsupported_parameter");
 }
 
 // The grammar of an answer that may call tools: it must call one, or is JSON otherwise, or is text
@@ -113,7 +113,7 @@ Result<std::string, ApiError> ToolText(const ServerContext& context, const ApiRe
     const json::value& name = request.tools[index].at("function").at("name");
     if (name == json::value(text.error().field)) break;
   }
-  return Wrong(ParametersPath(request.endpoint, index), text.error().message, "invalid_grammar");
+  return Refuse(ParametersPath(request.endpoint, index), text.error().message, "invalid_grammar");
 }
 
 }  // namespace
@@ -122,8 +122,8 @@ ApiError GrammarRefusal(const std::string& path, const Error& error) {
   if (error.code == ErrorCode::kUnavailable) {
     return {503, fmt::format("{}: {}", path, error.message), path, "overloaded"};
   }
-  return Wrong(path, error.message,
-               error.code == ErrorCode::kExhausted ? kTooComplex : "invalid_grammar");
+  return Refuse(path, error.message,
+                error.code == ErrorCode::kExhausted ? kTooComplex : "invalid_grammar");
 }
 
 Result<PlannedGrammar, ApiError> PlanGrammar(const ServerContext& context,
@@ -141,8 +141,8 @@ Result<PlannedGrammar, ApiError> PlanGrammar(const ServerContext& context,
                               : request.allowed_tools.empty() ? "tools"
                                                               : "tool_choice"};
   if (context.grammars == nullptr) {
-    return Wrong(plan.path, "constrained output needs a tokenizer, which this model does not have",
-                 "unsupported_parameter");
+    return Refuse(plan.path, "constrained output needs a tokenizer, which this model does not have",
+                  "unsupported_parameter");
   }
   const Tokenizer& tokenizer = context.grammars->tokenizer();
   std::optional<WantedGrammar> wanted;
@@ -152,17 +152,17 @@ Result<PlannedGrammar, ApiError> PlanGrammar(const ServerContext& context,
   }
   if (forced || holds || (offers && context.card.tools != nullptr)) {
     if (context.card.tools == nullptr) {
-      return Wrong(plan.path, "the tool-call format of this model is unknown; set --tool-parser",
-                   "unsupported_parameter");
+      return Refuse(plan.path, "the tool-call format of this model is unknown; set --tool-parser",
+                    "unsupported_parameter");
     }
     if (wanted && wanted->kind != GrammarKind::kJsonSchema) {
-      return Wrong(plan.path, "with tools, only a JSON schema is supported", kTooComplex);
+      return Refuse(plan.path, "with tools, only a JSON schema is supported", kTooComplex);
     }
     if (holds && reasons && !request.separate_reasoning.value_or(true)) {
-      return Wrong("separate_reasoning",
-                   "must be true with strict or allowed tools while thinking is on: the "
-                   "grammar does not cover the thinking",
-                   "unsupported_parameter");
+      return Refuse("separate_reasoning",
+                    "must be true with strict or allowed tools while thinking is on: the "
+                    "grammar does not cover the thinking",
+                    "unsupported_parameter");
     }
     ASSIGN_OR_RETURN(auto text, ToolText(context, request, wanted ? &wanted->schema : nullptr));
     plan.text = GrammarText(GrammarKind::kLark, text, tenant);

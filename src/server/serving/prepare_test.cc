@@ -12,7 +12,7 @@ struct NoExecutor : Executor {
   void Launch(Plan, EventSink&) override {}
 };
 
-Scheduler SmallScheduler() {
+Scheduler SchedulerOfTexts() {
   SchedulerConfig config{.context_tokens_max = 100, .vocabulary = 4073};
   config.cache = {.groups = {{.name = "attention", .kind = GroupKind::kFull, .block_bytes = 64}},
                   .page_bytes = 64,
@@ -26,7 +26,7 @@ class PrepareTest : public testing::Test {
       : tokenizer_(*Tokenizer::Load(BRAID_SOURCE_DIR "/models/braid-tiny")),
         chat_(*ChatTemplate::Load(BRAID_SOURCE_DIR "/models/braid-tiny")),
         grammars_(*GrammarLibrary::Create(tokenizer_, 4066)),
-        driver_(SmallScheduler(), executor_, {}),
+        driver_(SchedulerOfTexts(), executor_, {}),
         service_(config_,
                  {.driver = driver_,
                   .tokenizer = &tokenizer_,

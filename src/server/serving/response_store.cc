@@ -14,10 +14,10 @@ constexpr int64_t kItemBytes = 192;
 constexpr int64_t kResponseBytes = 512;
 constexpr int64_t kUseBytes = sizeof(void*);
 
-int64_t Size(const std::string& text) { return static_cast<int64_t>(text.size()); }
+int64_t Length(const std::string& text) { return static_cast<int64_t>(text.size()); }
 
 int64_t CostOf(const std::string& id, const std::string& text) {
-  return kItemBytes + Size(id) + Size(text);
+  return kItemBytes + Length(id) + Length(text);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ void ResponseStore::Drop(const std::string& key, uint64_t age) {
   CHECK(!kept.empty());
   Release(kept.mapped().input, &owner);
   Release(kept.mapped().output, &owner);
-  Count(-(kResponseBytes + Size(kept.mapped().id) + Size(kept.mapped().envelope)), &owner);
+  Count(-(kResponseBytes + Length(kept.mapped().id) + Length(kept.mapped().envelope)), &owner);
   owner.ages.erase(kept.mapped().id);
   oldest_.erase(age);
   --stats_.responses;
@@ -127,7 +127,7 @@ bool ResponseStore::Begin(const std::string& key, const std::string& id, std::st
   kept.id = id;
   kept.envelope = std::move(envelope);
   kept.input = Take(input, &owner);
-  Count(kResponseBytes + Size(kept.id) + Size(kept.envelope), &owner);
+  Count(kResponseBytes + Length(kept.id) + Length(kept.envelope), &owner);
   owner.ages[id] = age;
   oldest_[age] = key;
   ++stats_.responses;
@@ -143,7 +143,7 @@ bool ResponseStore::Finish(const std::string& key, const std::string& id, std::s
   const uint64_t age = owner.ages.at(id);
   Kept& kept = owner.by_age.at(age);
   CHECK(!kept.finished, "a response is finished once");
-  Count(Size(envelope) - Size(kept.envelope), &owner);
+  Count(Length(envelope) - Length(kept.envelope), &owner);
   kept.envelope = std::move(envelope);
   kept.output = Take(output, &owner);
   kept.finished = true;

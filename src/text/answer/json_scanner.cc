@@ -9,7 +9,7 @@
 namespace braid {
 namespace {
 
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+bool IsJsonBlank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 void AppendControl(char c, std::string* out) {
   switch (c) {
@@ -61,10 +61,10 @@ size_t JsonScanner::Push(std::string_view text, std::string* value) {
       StringByte(c, value);
       continue;
     }
-    if (!started_ && IsBlank(c)) continue;
+    if (!started_ && IsJsonBlank(c)) continue;
     // No value goes on with these: it was left unfinished.
     const bool stray = c == '<' || ((c == '}' || c == ']' || c == ',') && open_.empty());
-    if (stray || (scalar_ && IsBlank(c))) {
+    if (stray || (scalar_ && IsJsonBlank(c))) {
       ended_ = true;
       return i;
     }

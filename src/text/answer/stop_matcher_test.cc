@@ -32,7 +32,7 @@ Outcome Expected(const Stops& stops, const std::string& text) {
   return {.text = text};
 }
 
-Outcome Streamed(const Stops& stops, const std::vector<std::string>& pieces) {
+Outcome StreamedUntilStop(const Stops& stops, const std::vector<std::string>& pieces) {
   StopMatcher matcher(stops);
   Outcome out;
   const auto add = [&out](const StopMatcher::Piece& piece) {
@@ -64,7 +64,7 @@ TEST(StopMatcherTest, AgreesWithTryingEveryEnd) {
     }
     const Outcome expected = Expected(stops, text);
     stopped += expected.stopped;
-    EXPECT_EQ(Streamed(stops, pieces), expected) << text;
+    EXPECT_EQ(StreamedUntilStop(stops, pieces), expected) << text;
   }
   EXPECT_GT(stopped, 1'000);
 }

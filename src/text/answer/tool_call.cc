@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text/trim.h"
 #include "base/text/written_json.h"
 
 namespace braid {
@@ -17,12 +18,6 @@ constexpr size_t kScannedBytes = 4096;     // of them, looked at in one move
 constexpr size_t kAsideBytesMax = 65536;   // of arguments that are no object
 
 bool IsBlank(char c) { return kBlanks.find(c) != std::string_view::npos; }
-
-std::string Trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return std::string(text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1));
-}
 
 // Where the first of the tags (some may be empty) begins in `text`, whole or cut off by the end;
 // text.size() if nowhere.
@@ -53,7 +48,7 @@ std::string BareName(std::string_view header, const ToolFormat& format) {
       header = header.substr(0, colon);
     }
   }
-  return Trimmed(header);
+  return std::string(Trimmed(header));
 }
 
 // What a model means by arguments that are no object: the text of one is that object, null is none.
@@ -325,7 +320,7 @@ bool ToolCallParser::StepHeaderName(std::string_view end_tag) {
   if (end == std::string_view::npos) {
     return HeaderBytes() + Held().size() < kHeaderBytesMax ? false : NotACall();
   }
-  const std::string header = Trimmed(Held().substr(from, end - from));
+  const std::string header(Trimmed(Held().substr(from, end - from)));
   const std::string name = BareName(header, format_);
   if (name.find_first_of("<>\n{}\"") != std::string::npos) return NotACall();
   if (!Begin(name, format_.id_in_header ? header : std::string()) || !begun_) return true;
@@ -428,7 +423,7 @@ bool ToolCallParser::StepKey() {
   const std::string_view seen = Held().substr(0, kHeaderBytesMax);
   const size_t end = FindTag(seen, {&format_.key_end, 1});
   const bool ended = seen.substr(end).starts_with(format_.key_end);
-  const std::string key = Trimmed(seen.substr(0, end));
+  const std::string key(Trimmed(seen.substr(0, end)));
   // A key is one line: this one was left unclosed.
   if (key.find('\n') != std::string::npos) {
     stage_ = Stage::kParameter;
@@ -553,8 +548,8 @@ bool ToolCallParser::StepClose() {
 
 // What the format writes between arguments and closing tag.
 void ToolCallParser::TakeFence() {
-  const std::string fence =
-      Trimmed(format_.write_end.substr(0, format_.write_end.find(format_.close)));
+  const std::string fence(
+      Trimmed(format_.write_end.substr(0, format_.write_end.find(format_.close))));
   const size_t begin = std::min(Held().find_first_not_of(kBlanks), Held().size());
   if (!fence.empty() && Held().substr(begin).starts_with(fence)) Take(begin + fence.size());
 }

@@ -18,23 +18,23 @@ namespace {
 constexpr std::string_view kAnyText = "/(.|\\n)*/";
 constexpr std::string_view kName = "{NAME}", kNumber = "{N}";  // ToolFormat::write_begin
 
-const json::value* Find(const json::value& value, std::string_view key) {
+const json::value* Member(const json::value& value, std::string_view key) {
   return value.is_object() ? value.get_object().if_contains(key) : nullptr;
 }
 
 json::value ParametersOf(const json::value& tool) {
-  const json::value* parameters = Find(tool.at("function"), "parameters");
+  const json::value* parameters = Member(tool.at("function"), "parameters");
   if (parameters != nullptr && parameters->is_object()) return *parameters;
   return json::object{{"type", "object"}};
 }
 
 bool IsStrict(const json::value& tool) {
-  const json::value* strict = Find(tool.at("function"), "strict");
+  const json::value* strict = Member(tool.at("function"), "strict");
   return strict != nullptr && *strict == json::value(true);
 }
 
 bool Requires(const json::value& schema, std::string_view key) {
-  const json::value* required = Find(schema, "required");
+  const json::value* required = Member(schema, "required");
   if (required == nullptr || !required->is_array()) return false;
   const json::array& keys = required->get_array();
   return std::any_of(keys.begin(), keys.end(),
@@ -46,7 +46,7 @@ json::value Standalone(const json::value& property, const json::value& root) {
   json::value schema = property;
   if (!schema.is_object()) return json::object{};
   for (std::string_view key : {"$defs", "definitions"}) {
-    if (const json::value* shared = Find(root, key)) schema.get_object()[key] = *shared;
+    if (const json::value* shared = Member(root, key)) schema.get_object()[key] = *shared;
   }
   return schema;
 }
@@ -56,7 +56,7 @@ const json::value& Resolved(const json::value& schema, const json::value& root) 
   constexpr int kStepsMax = 16;
   const json::value* at = &schema;
   for (int i = 0; i < kStepsMax; ++i) {
-    const json::value* reference = Find(*at, "$ref");
+    const json::value* reference = Member(*at, "$ref");
     if (reference == nullptr || !reference->is_string()) break;
     const json::value* target = FindByReference(root, reference->get_string());
     if (target == nullptr) break;
@@ -69,12 +69,12 @@ const json::value& Resolved(const json::value& schema, const json::value& root) 
 std::vector<json::value> Alternatives(const json::value& schema, const json::value& root) {
   std::vector<json::value> out;
   for (std::string_view key : {"anyOf", "oneOf"}) {
-    const json::value* options = Find(schema, key);
+    const json::value* options = Member(schema, key);
     if (options == nullptr || !options->is_array()) continue;
     for (const json::value& option : options->get_array()) out.push_back(Resolved(option, root));
     return out;
   }
-  const json::value* types = Find(schema, "type");
+  const json::value* types = Member(schema, "type");
   if (types == nullptr || !types->is_array()) return {schema};
   for (const json::value& type : types->get_array()) {
     out.push_back(schema);
@@ -153,18 +153,18 @@ constexpr std::string_view kReadAsJson =
     "/[ \\t\\r\\n]*(true|false|True|False|-?[0-9](.|\\n)*|[\\[{](.|\\n)*)/";
 
 bool IsOnlyString(const json::value& schema) {
-  const json::value* type = Find(schema, "type");
+  const json::value* type = Member(schema, "type");
   if (type != nullptr) return *type == "string";
-  const json::value* values = Find(schema, "enum");
-  const json::value* only = Find(schema, "const");
+  const json::value* values = Member(schema, "enum");
+  const json::value* only = Member(schema, "const");
   if (only != nullptr) return only->is_string();
   return values != nullptr && values->is_array() &&
          std::ranges::all_of(values->get_array(), [](const auto& v) { return v.is_string(); });
 }
 
 bool MayBeString(const json::value& schema) {
-  const json::value* type = Find(schema, "type");
-  return type == nullptr ? !Find(schema, "const") || IsOnlyString(schema) : *type == "string";
+  const json::value* type = Member(schema, "type");
+  return type == nullptr ? !Member(schema, "const") || IsOnlyString(schema) : *type == "string";
 }
 
 }  // namespace
@@ -279,10 +279,10 @@ Result<std::string> CallRules::Parameters(const std::string& rule, const json::v
                              std::string_view(key))};
   }
   json::object properties;
-  if (const json::value* named = Find(root, "properties"); named && named->is_object()) {
+  if (const json::value* named = Member(root, "properties"); named && named->is_object()) {
     properties = named->get_object();
   }
-  if (const json::value* required = Find(root, "required"); required && required->is_array()) {
+  if (const json::value* required = Member(root, "required"); required && required->is_array()) {
     for (const json::value& key : required->get_array()) {
       if (key.is_string()) properties.emplace(key.get_string(), json::object{});
     }
@@ -320,10 +320,10 @@ Status CallRules::AddParameter(const Parameter& parameter) {
     strings = strings || MayBeString(one);
     if (!IsOnlyString(one)) others.push_back(Standalone(one, parameter.root));
   }
-  if (strings && !others.empty() && Find(schema, "type") == nullptr &&
-      Find(schema, "anyOf") == nullptr && Find(schema, "oneOf") == nullptr) {
+  if (strings && !others.empty() && Member(schema, "type") == nullptr &&
+      Member(schema, "anyOf") == nullptr && Member(schema, "oneOf") == nullptr) {
     // Anything, or nothing that says which kind: any text is a value.
-    if (parameter.strict && Find(schema, "enum") != nullptr) {
+    if (parameter.strict && Member(schema, "enum") != nullptr) {
       return Error{ErrorCode::kInvalid, "/enum: has values of several kinds; name their type"};
     }
     others.clear();
@@ -359,8 +359,8 @@ Status CallRules::AddParameter(const Parameter& parameter) {
 // A string as it is: literals in parentheses, or a regular expression that keeps off the close tag.
 Result<std::string> CallRules::Texts(const json::value& schema, const Parameter& parameter) const {
   json::array values;
-  if (const json::value* only = Find(schema, "const")) values.push_back(*only);
-  if (const json::value* list = Find(schema, "enum"); list != nullptr && list->is_array()) {
+  if (const json::value* only = Member(schema, "const")) values.push_back(*only);
+  if (const json::value* list = Member(schema, "enum"); list != nullptr && list->is_array()) {
     for (const json::value& value : list->get_array()) values.push_back(value);
   }
   if (!values.empty()) {
@@ -371,7 +371,7 @@ Result<std::string> CallRules::Texts(const json::value& schema, const Parameter&
     return "(" + out + ")";
   }
   const auto number = [&](std::string_view key) -> std::optional<int64_t> {
-    const json::value* value = Find(schema, key);
+    const json::value* value = Member(schema, key);
     return value != nullptr && value->is_int64() ? std::optional(value->get_int64()) : std::nullopt;
   };
   const auto least = number("minLength"), most = number("maxLength");
@@ -380,7 +380,7 @@ Result<std::string> CallRules::Texts(const json::value& schema, const Parameter&
   if (least || most) {
     also(fmt::format("/(.|\\n){{{},{}}}/", least.value_or(0), most ? std::to_string(*most) : ""));
   }
-  if (const json::value* pattern = Find(schema, "pattern"); pattern && pattern->is_string()) {
+  if (const json::value* pattern = Member(schema, "pattern"); pattern && pattern->is_string()) {
     const std::string regex = WholeRegex(pattern->get_string());
     if (!regex.empty()) {
       also(Slashed(regex));
@@ -389,7 +389,7 @@ Result<std::string> CallRules::Texts(const json::value& schema, const Parameter&
                    "/pattern: cannot be enforced where this model writes strings without quotes"};
     }
   }
-  if (const json::value* format = Find(schema, "format"); format && format->is_string()) {
+  if (const json::value* format = Member(schema, "format"); format && format->is_string()) {
     const auto row =
         std::ranges::find(kFormats, std::string_view(format->get_string()), &FormatRegex::name);
     if (row != std::end(kFormats)) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/text/trim.h"
 #include "base/text/written_json.h"
 #include "text/answer/json_scanner.h"
 #include "text/grammar/schema_rules.h"
@@ -14,7 +15,7 @@ namespace {
 
 constexpr size_t kPartsMax = 256;
 
-const json::value* Find(const json::value* value, std::string_view key) {
+const json::value* MemberOf(const json::value* value, std::string_view key) {
   return value != nullptr && value->is_object() ? value->get_object().if_contains(key) : nullptr;
 }
 
@@ -42,11 +43,11 @@ bool VisitParts(const json::value& schema, const json::value& root, const Visit&
     if (i == kPartsMax) return false;
     const json::value* part = parts[i];
     if (!part->is_object() || !visit(*part)) continue;
-    if (const json::value* ref = Find(part, "$ref"); ref != nullptr && ref->is_string()) {
+    if (const json::value* ref = MemberOf(part, "$ref"); ref != nullptr && ref->is_string()) {
       add(FindByReference(root, ref->get_string()));
     }
     for (std::string_view key : {"anyOf", "oneOf", "allOf"}) {
-      const json::value* options = Find(part, key);
+      const json::value* options = MemberOf(part, key);
       if (options == nullptr || !options->is_array()) continue;
       for (size_t o = 0; o < options->get_array().size() && parts.size() <= kPartsMax; ++o) {
         add(&options->get_array()[o]);
@@ -59,18 +60,18 @@ bool VisitParts(const json::value& schema, const json::value& root, const Visit&
 // What a part says itself; 0: nothing.
 JsonKinds OwnKinds(const json::value& schema) {
   JsonKinds kinds = 0;
-  if (const json::value* type = Find(&schema, "type")) {
+  if (const json::value* type = MemberOf(&schema, "type")) {
     if (!type->is_array()) return KindNamed(*type);
     for (const json::value& one : type->get_array()) kinds |= KindNamed(one);
     return kinds;
   }
-  if (const json::value* only = Find(&schema, "const")) return KindOf(*only);
-  if (const json::value* values = Find(&schema, "enum"); values && values->is_array()) {
+  if (const json::value* only = MemberOf(&schema, "const")) return KindOf(*only);
+  if (const json::value* values = MemberOf(&schema, "enum"); values && values->is_array()) {
     for (const json::value& one : values->get_array()) kinds |= KindOf(one);
     return kinds;
   }
-  if (Find(&schema, "properties") != nullptr) return kObjectKind;
-  return Find(&schema, "items") != nullptr ? kArrayKind : JsonKinds{0};
+  if (MemberOf(&schema, "properties") != nullptr) return kObjectKind;
+  return MemberOf(&schema, "items") != nullptr ? kArrayKind : JsonKinds{0};
 }
 
 // 0: the schema does not say.
@@ -88,13 +89,6 @@ std::string Quoted(std::string_view text) {
   std::string out = "\"";
   for (char c : text) AppendJsonEscaped(c, &out);
   return out + '"';
-}
-
-std::string_view Trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
 // Python's words, which templates teach models to write.
@@ -117,14 +111,14 @@ JsonKinds KindOf(const json::value& value) {
 
 ToolSchemas::ToolSchemas(const json::array& tools) {
   for (const json::value& tool : tools) {
-    const json::value* function = Find(&tool, "function");
-    const json::value* name = Find(function, "name");
+    const json::value* function = MemberOf(&tool, "function");
+    const json::value* name = MemberOf(function, "name");
     if (name == nullptr || !name->is_string()) continue;
     Parameters& parameters = tools_[std::string(name->get_string())];
-    const json::value* schema = Find(function, "parameters");
+    const json::value* schema = MemberOf(function, "parameters");
     if (schema == nullptr) continue;
     VisitParts(*schema, *schema, [&](const json::value& part) {
-      const json::value* properties = Find(&part, "properties");
+      const json::value* properties = MemberOf(&part, "properties");
       if (properties == nullptr || !properties->is_object()) return true;
       for (const auto& [key, property] : properties->get_object()) {
         parameters[std::string(key)] |= KindsIn(property, *schema);

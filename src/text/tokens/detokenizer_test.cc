@@ -10,7 +10,7 @@ namespace braid {
 namespace {
 
 // All pieces of a stream; every one must be UTF-8 by itself.
-std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool skip) {
+std::string StreamedText(const Tokenizer& tokenizer, const std::vector<TokenId>& ids, bool skip) {
   Detokenizer detokenizer(tokenizer, skip);
   std::string text;
   for (TokenId id : ids) {
@@ -30,7 +30,7 @@ TEST(DetokenizerTest, EqualsDecodeForRandomIds) {
     std::vector<TokenId> ids(static_cast<size_t>(rng.Below(50)));
     for (TokenId& id : ids) id = static_cast<TokenId>(rng.Below(limit));
     for (bool skip : {false, true}) {
-      EXPECT_EQ(Streamed(tokenizer, ids, skip), tokenizer.Decode(ids, skip));
+      EXPECT_EQ(StreamedText(tokenizer, ids, skip), tokenizer.Decode(ids, skip));
     }
   }
 }
@@ -42,7 +42,7 @@ TEST(DetokenizerTest, EqualsDecodeForManyScripts) {
     const std::vector<TokenId> ids = *tokenizer.Encode(WildText(&rng, 100), false);
     const std::string text = tokenizer.Decode(ids, false);
     EXPECT_EQ(text.find(kReplacementCharacter), std::string::npos) << text;
-    EXPECT_EQ(Streamed(tokenizer, ids, false), text);
+    EXPECT_EQ(StreamedText(tokenizer, ids, false), text);
   }
 }
 
@@ -80,9 +80,9 @@ TEST(DetokenizerTest, DropsTheFirstSpaceOnlyWhereTheDecoderDoes) {
   for (int i = 0; i < 300; ++i) {
     std::vector<TokenId> ids(static_cast<size_t>(rng.Below(6)));
     for (TokenId& id : ids) id = static_cast<TokenId>(rng.Below(5));
-    EXPECT_EQ(Streamed(*tokenizer, ids, false), tokenizer->Decode(ids, false));
+    EXPECT_EQ(StreamedText(*tokenizer, ids, false), tokenizer->Decode(ids, false));
   }
-  EXPECT_EQ(Streamed(*tokenizer, {2, 2}, false), "y y");
+  EXPECT_EQ(StreamedText(*tokenizer, {2, 2}, false), "y y");
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ struct Range {
   bool low_included;
 };
 
-Error Wrong(const std::string& key, const json::value& value, std::string_view expected) {
+Error BadValue(const std::string& key, const json::value& value, std::string_view expected) {
   return {ErrorCode::kInvalid,
           "generation_config.json: " + key + " is " + JsonExcerpt(value) + ", expected " +
               std::string(expected),
@@ -33,9 +33,9 @@ Status ReadNumber(const json::object& file, const std::string& key, Range range,
   const double x = number ? value->to_number<double>() : 0;
   const bool inside = (range.low_included ? x >= range.low : x > range.low) && x <= range.high;
   if (!number || !inside) {
-    return Wrong(key, *value,
-                 fmt::format("a number in {}{}, {}]", range.low_included ? '[' : '(', range.low,
-                             range.high));
+    return BadValue(key, *value,
+                    fmt::format("a number in {}{}, {}]", range.low_included ? '[' : '(', range.low,
+                                range.high));
   }
   *out = x;
   return {};
@@ -54,7 +54,7 @@ Result<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir) 
   }
   const json::object& file = root.get_object();
   if (const json::value* value = file.if_contains("do_sample"); value && !value->is_null()) {
-    if (!value->is_bool()) return Wrong("do_sample", *value, "true or false");
+    if (!value->is_bool()) return BadValue("do_sample", *value, "true or false");
     defaults.do_sample = value->get_bool();
   }
   std::optional<double> top_k;
@@ -66,7 +66,7 @@ Result<GenerationDefaults> ReadGenerationDefaults(const std::string& model_dir) 
   RETURN_IF_ERROR(
       ReadNumber(file, "top_k", {-1, std::numeric_limits<int32_t>::max(), true}, &top_k));
   if (top_k) {
-    if (*top_k != std::floor(*top_k)) return Wrong("top_k", file.at("top_k"), "a whole number");
+    if (*top_k != std::floor(*top_k)) return BadValue("top_k", file.at("top_k"), "a whole number");
     defaults.top_k = static_cast<int32_t>(*top_k);
   }
   return defaults;

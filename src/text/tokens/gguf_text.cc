@@ -14,36 +14,36 @@ namespace {
 
 constexpr int64_t kControl = 3, kUserDefined = 4, kUnused = 5, kTypesMost = 6;
 
-Error Wrong(std::string_view key, std::string_view text) {
+Error Bad(std::string_view key, std::string_view text) {
   return {ErrorCode::kInvalid, fmt::format("{} {}", key, text), std::string(key)};
 }
 
-const json::value* Find(const json::object& metadata, std::string_view key) {
+const json::value* FindKey(const json::object& metadata, std::string_view key) {
   const json::value* value = metadata.if_contains(key);
   return value && value->is_null() ? nullptr : value;
 }
 
 Result<const json::array*> List(const json::object& metadata, std::string_view key) {
-  const json::value* value = Find(metadata, key);
+  const json::value* value = FindKey(metadata, key);
   if (value && value->is_array()) return &value->get_array();
-  return Wrong(key, value ? "is not a list" : "is missing");
+  return Bad(key, value ? "is not a list" : "is missing");
 }
 
 Result<std::string_view> Name(const json::object& metadata, std::string_view key) {
-  const json::value* value = Find(metadata, key);
+  const json::value* value = FindKey(metadata, key);
   if (value && value->is_string()) return std::string_view(value->get_string());
-  return Wrong(key, value ? "is not a text" : "is missing");
+  return Bad(key, value ? "is not a text" : "is missing");
 }
 
 // The id under a key; nothing when it is absent.
 Result<std::optional<TokenId>> Id(const json::object& metadata, std::string_view key,
                                   size_t tokens) {
-  const json::value* value = Find(metadata, key);
+  const json::value* value = FindKey(metadata, key);
   if (value == nullptr) return std::optional<TokenId>();
   boost::system::error_code ec;
   const auto id = value->is_number() ? value->to_number<int64_t>(ec) : -1;
   if (ec || id < 0 || id >= static_cast<int64_t>(tokens)) {
-    return Wrong(key, fmt::format("is {}, expected an id below {}", JsonExcerpt(*value), tokens));
+    return Bad(key, fmt::format("is {}, expected an id below {}", JsonExcerpt(*value), tokens));
   }
   return std::optional<TokenId>(static_cast<TokenId>(id));
 }
@@ -83,19 +83,19 @@ Status ReadTokens(const json::object& metadata, json::object& vocabulary, json::
   ASSIGN_OR_RETURN(const json::array* tokens, List(metadata, "tokenizer.ggml.tokens"));
   ASSIGN_OR_RETURN(const json::array* types, List(metadata, "tokenizer.ggml.token_type"));
   if (types->size() != tokens->size()) {
-    return Wrong("tokenizer.ggml.token_type", fmt::format("has {} items and there are {} tokens",
-                                                          types->size(), tokens->size()));
+    return Bad("tokenizer.ggml.token_type", fmt::format("has {} items and there are {} tokens",
+                                                        types->size(), tokens->size()));
   }
   for (size_t i = 0; i < tokens->size(); ++i) {
     const json::string* token = (*tokens)[i].if_string();
     boost::system::error_code ec;
     const auto type = (*types)[i].is_number() ? (*types)[i].to_number<int64_t>(ec) : 0;
     if (token == nullptr || ec || type < 1 || type > kTypesMost) {
-      return Wrong("tokenizer.ggml.tokens", fmt::format("has an item {} of the wrong type", i));
+      return Bad("tokenizer.ggml.tokens", fmt::format("has an item {} of the wrong type", i));
     }
     if (type == kUnused) continue;
     if (!vocabulary.emplace(*token, i).second) {
-      return Wrong("tokenizer.ggml.tokens", fmt::format("has {} twice", JsonExcerpt((*tokens)[i])));
+      return Bad("tokenizer.ggml.tokens", fmt::format("has {} twice", JsonExcerpt((*tokens)[i])));
     }
     if (type != kControl && type != kUserDefined) continue;
     added.push_back({{"id", i},
@@ -117,13 +117,13 @@ Result<const WordSplit*> WordSplitOf(const json::object& metadata) {
     if (split.name == name) return &split;
     known.push_back(split.name);
   }
-  return Wrong(kKey, fmt::format("is \"{}\"; known are {}", name, fmt::join(known, ", ")));
+  return Bad(kKey, fmt::format("is \"{}\"; known are {}", name, fmt::join(known, ", ")));
 }
 
 Result<std::string> TokenizerJson(const json::object& metadata) {
   ASSIGN_OR_RETURN(const std::string_view model, Name(metadata, "tokenizer.ggml.model"));
   if (model != "gpt2") {
-    return Wrong("tokenizer.ggml.model", fmt::format("is \"{}\"; known is gpt2", model));
+    return Bad("tokenizer.ggml.model", fmt::format("is \"{}\"; known is gpt2", model));
   }
   ASSIGN_OR_RETURN(const WordSplit* split, WordSplitOf(metadata));
   ASSIGN_OR_RETURN(const json::array* merges, List(metadata, "tokenizer.ggml.merges"));
@@ -143,7 +143,7 @@ Result<std::string> TokenizerJson(const json::object& metadata) {
                          {"trim_offsets", true},
                          {"use_regex", false}}}};
   if (split->compose) file["normalizer"] = {{"type", "NFC"}};
-  const json::value* add = Find(metadata, "tokenizer.ggml.add_bos_token");
+  const json::value* add = FindKey(metadata, "tokenizer.ggml.add_bos_token");
   ASSIGN_OR_RETURN(const std::optional<TokenId> bos,
                    Id(metadata, "tokenizer.ggml.bos_token_id",
                       metadata.at("tokenizer.ggml.tokens").get_array().size()));
@@ -166,7 +166,7 @@ Result<std::string> TokenizerJson(const json::object& metadata) {
 }
 
 // The texts of special tokens for the template.
-Result<json::object> SpecialTokens(const json::object& metadata, const json::array& tokens) {
+Result<json::object> SpecialTexts(const json::object& metadata, const json::array& tokens) {
   json::object special;
   for (const char* name : {"bos", "eos", "padding", "unknown"}) {
     ASSIGN_OR_RETURN(const std::optional<TokenId> id,
@@ -180,7 +180,7 @@ Result<json::object> SpecialTokens(const json::object& metadata, const json::arr
 }  // namespace
 
 Result<std::optional<GgufText>> ReadGgufText(const json::object& metadata) {
-  const json::value* model = Find(metadata, "tokenizer.ggml.model");
+  const json::value* model = FindKey(metadata, "tokenizer.ggml.model");
   if (!model || *model == "none") return std::optional<GgufText>();
   ASSIGN_OR_RETURN(const std::string text, TokenizerJson(metadata));
   ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::FromJson(text));
@@ -192,9 +192,9 @@ Result<std::optional<GgufText>> ReadGgufText(const json::object& metadata) {
     if (id) eos.insert(*id);
   }
   GgufText read{.tokenizer = std::move(tokenizer), .eos = {eos.begin(), eos.end()}};
-  if (Find(metadata, "tokenizer.chat_template")) {
+  if (FindKey(metadata, "tokenizer.chat_template")) {
     ASSIGN_OR_RETURN(const std::string_view source, Name(metadata, "tokenizer.chat_template"));
-    ASSIGN_OR_RETURN(json::object special, SpecialTokens(metadata, tokens));
+    ASSIGN_OR_RETURN(json::object special, SpecialTexts(metadata, tokens));
     ASSIGN_OR_RETURN(read.chat_template,
                      ChatTemplate::FromSource(std::string(source), std::move(special)));
   }

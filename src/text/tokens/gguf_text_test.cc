@@ -23,7 +23,7 @@ json::object Metadata() {
           {"tokenizer.ggml.eos_token_id", 6}};
 }
 
-GgufText Read(const json::object& metadata) {
+GgufText ReadText(const json::object& metadata) {
   Result<std::optional<GgufText>> text = ReadGgufText(metadata);
   CHECK(text && *text, "{}", text ? "no tokenizer" : text.error().message);
   return **std::move(text);
@@ -46,7 +46,7 @@ TEST(GgufText, NoTokenizerIsNotAnError) {
 }
 
 TEST(GgufText, WordsAreMergedAndAddedTokensAreWhole) {
-  const GgufText text = Read(Metadata());
+  const GgufText text = ReadText(Metadata());
   EXPECT_EQ(Encode(text, "abc", false), (std::vector<TokenId>{3, 2}));
   EXPECT_EQ(Encode(text, "a<u>b", false), (std::vector<TokenId>{0, 7, 1}));
   EXPECT_EQ(text.tokenizer.Decode(std::vector<TokenId>{3, 5, 2, 7}, true), "abc<u>")
@@ -55,27 +55,27 @@ TEST(GgufText, WordsAreMergedAndAddedTokensAreWhole) {
 
 TEST(GgufText, TextBeginsWithTheTokenOnlyWhereTheFileAsksForIt) {
   json::object metadata = Metadata();
-  EXPECT_EQ(Encode(Read(metadata), "a", true), (std::vector<TokenId>{0}));
+  EXPECT_EQ(Encode(ReadText(metadata), "a", true), (std::vector<TokenId>{0}));
   metadata["tokenizer.ggml.add_bos_token"] = true;
-  EXPECT_EQ(Encode(Read(metadata), "a", true), (std::vector<TokenId>{5, 0}));
-  EXPECT_EQ(Encode(Read(metadata), "a", false), (std::vector<TokenId>{0}));
+  EXPECT_EQ(Encode(ReadText(metadata), "a", true), (std::vector<TokenId>{5, 0}));
+  EXPECT_EQ(Encode(ReadText(metadata), "a", false), (std::vector<TokenId>{0}));
   metadata["tokenizer.ggml.add_bos_token"] = false;
-  EXPECT_EQ(Encode(Read(metadata), "a", true), (std::vector<TokenId>{0}));
+  EXPECT_EQ(Encode(ReadText(metadata), "a", true), (std::vector<TokenId>{0}));
 }
 
 TEST(GgufText, EndTokensAreSortedAndEachOnce) {
   json::object metadata = Metadata();
   metadata["tokenizer.ggml.eot_token_id"] = 2;
   metadata["tokenizer.ggml.eom_token_id"] = 6;
-  EXPECT_EQ(Read(metadata).eos, (std::vector<TokenId>{2, 6}));
+  EXPECT_EQ(ReadText(metadata).eos, (std::vector<TokenId>{2, 6}));
 }
 
 TEST(GgufText, TheTemplateKnowsTheSpecialTokens) {
   json::object metadata = Metadata();
-  EXPECT_FALSE(Read(metadata).chat_template.has_value());
+  EXPECT_FALSE(ReadText(metadata).chat_template.has_value());
   metadata["tokenizer.ggml.padding_token_id"] = 7;
   metadata["tokenizer.chat_template"] = "{{ bos_token }}|{{ eos_token }}|{{ pad_token }}";
-  const GgufText text = Read(metadata);
+  const GgufText text = ReadText(metadata);
   ASSERT_TRUE(text.chat_template.has_value());
   const Result<std::string> rendered = text.chat_template->Render({{"messages", json::array()}});
   ASSERT_TRUE(rendered) << rendered.error().message;
