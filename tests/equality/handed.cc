@@ -100,6 +100,7 @@ std::unique_ptr<Handed::Engine> Handed::Make(Machine& machine, handoff::PartnerO
   partners.transport = network_.maker();
   partners.layout = machine.layout();
   partners.prefill = options_.limits;
+  partners.decode = options_.decode_limits;
   partners.flight_bytes = options_.flight_bytes;
   partners.staging_bytes = options_.staging_bytes;
   auto engine = std::make_unique<Engine>();

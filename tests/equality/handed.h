@@ -31,6 +31,7 @@ struct HandedOptions {
   // What is otherwise in the config of a side's engines.
   std::function<void(handoff::Side, SchedulerConfig&)> tune;
   handoff::PrefillLimits limits;  // of prefill engines
+  handoff::DecodeLimits decode_limits;
   int64_t flight_bytes = handoff::Transport::kFlightBytes;
   int64_t staging_bytes = handoff::kStagingBytes;
   // Where each engine has a folder for its pages, by its side and number; empty: none has.

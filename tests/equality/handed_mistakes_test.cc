@@ -164,11 +164,16 @@ bool WaitsForRoom(const Subject& subject, int tp) {
 // Pages that are lost on either side end their rooms, also one that no part has come for at the
 // decode engine, whose pages are lost too; the decode engine computes the prompts.
 bool LossesEnd(const Subject& subject) {
+  constexpr int64_t kDayUs = 86'400'000'000;
   const Request requests[] = {MakeRequest(kTarget, Tokens(8, 300), 4),
                               MakeRequest(kTarget, Tokens(9, 300), 4)};
   for (const Side side : {Side::kPrefill, Side::kDecode}) {
+    // On a machine so slow that a hanging run may take a minute, the usual limits would end a room
+    // that a mistake left open.
     Handed run(subject, {.prefill_tp = 2,
                          .decode_tp = 2,
+                         .limits = {.room_us = kDayUs, .progress_us = kDayUs},
+                         .decode_limits = {.progress_us = kDayUs, .room_us = kDayUs},
                          .flight_bytes = 1,
                          .staging_bytes = 1});
     run.network().held = true;
