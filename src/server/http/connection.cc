@@ -3,7 +3,6 @@
 
 #include <fmt/core.h>
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/beast/http.hpp>
 
@@ -11,6 +10,7 @@
 #include "base/system/priority.h"
 #include "server/http/await.h"
 #include "server/http/limits.h"
+#include "server/http/run_on.h"
 
 namespace braid {
 
@@ -38,7 +38,7 @@ struct ArrivingBody : http::string_body {
 
 // Preparation runs at a lower priority than the engine, whose threads wait for each other, and
 // large bodies at a lower one than small ones.
-constexpr int kPrepareSteps = 5, kBulkSteps = 19;
+constexpr int kPrepareSteps = 5, kBulkSteps = 10;
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -330,12 +330,10 @@ asio::awaitable<Reply> HttpConnection::Ask(HttpRequest request) {
   braid::Wake wake = host_.make_wake(id_);
   if (host_.api.IsQuick(request)) co_return host_.api.Respond(std::move(request), std::move(wake));
   const bool bulk = request.body.size() > limits::kBulkBodyBytes;
-  auto prepare = [&]() -> asio::awaitable<Reply> {
+  co_return co_await RunOn(bulk ? host_.bulk_pool : host_.pool, [&] {
     GiveWay(bulk ? kBulkSteps : kPrepareSteps);
-    co_return Prepare(std::move(request), std::move(wake));
-  };
-  co_return co_await asio::co_spawn(bulk ? host_.bulk_pool : host_.pool, prepare,
-                                    asio::use_awaitable);
+    return Prepare(std::move(request), std::move(wake));
+  });
 }
 
 // On a preparation thread. The body itself is already accounted for.

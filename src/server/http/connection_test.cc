@@ -174,6 +174,28 @@ TEST_F(HttpConnectionTest, ADeadlineThatPassesAsBytesComeIsNotLost) {
   EXPECT_THAT(late.ReadAll(), AnyOf(StartsWith("HTTP/1.1 200"), HasSubstr("the headers did not")));
 }
 
+TEST_F(HttpConnectionTest, APreparedReplyDoesNotWaitForWorkThatCameAfterIt) {
+  options_.prepare_threads = 1;
+  Client first = Connect(), second = Connect(), third = Connect();
+  first.Send(Request("POST /block HTTP/1.1", "Content-Length: 1\r\n", "1"));
+  api_.WaitUntilBlocked();
+  second.Send(Request("POST /hold HTTP/1.1", "Content-Length: 1\r\n", "2"));
+  third.Send(Request("GET /x HTTP/1.1"));  // by the network thread, which has seen the second then
+  third.ReadTo("\r\n\r\nGET ");
+  api_.Release();
+  EXPECT_THAT(first.ReadTo("POST 1"), StartsWith("HTTP/1.1 200"));
+  api_.LetGo();
+  EXPECT_THAT(second.ReadTo("POST 2"), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpConnectionTest, WhatPreparationThrowsEndsItsConnectionAlone) {
+  api_.respond_throws = true;
+  EXPECT_EQ(Answer("POST /x HTTP/1.1", "Content-Length: 1\r\n", "1"), "");
+  EXPECT_FALSE(api_.respond_throws);
+  EXPECT_THAT(Answer("POST /x HTTP/1.1", "Content-Length: 1\r\n", "1"),
+              StartsWith("HTTP/1.1 200"));
+}
+
 TEST_F(HttpConnectionTest, AnExceptionAsAConnectionBeginsEndsThatConnectionAlone) {
   options_.connections_per_address_max = 1;
   api_.body_bytes_max_throws = true;

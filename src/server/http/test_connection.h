@@ -102,7 +102,7 @@ class ScriptedAnswer final : public Answer {
 };
 
 // Answers every request with its line and body, with the script's answer at /answer, or with a
-// relay at /relay. /block keeps the network thread until Release.
+// relay at /relay. /block keeps its thread until Release, /hold until LetGo.
 class EchoApi final : public HttpApi {
  public:
   size_t BodyBytesMax() const override {
@@ -121,6 +121,8 @@ class EchoApi final : public HttpApi {
       blocked_.notify_all();
       released_.wait(false);
     }
+    if (request.path == "/hold") held_.wait(true);
+    if (respond_throws.exchange(false)) LibraryThrows();
     std::lock_guard lock(mutex_);
     Reply reply{.request_id = request.request_id.empty() ? "made" : request.request_id,
                 .headers = "X-Reply: 1\r\n",
@@ -154,13 +156,19 @@ class EchoApi final : public HttpApi {
     released_.notify_all();
   }
 
+  void LetGo() {
+    held_ = false;
+    held_.notify_all();
+  }
+
   Script script;
   size_t body_bytes_max = kBodyMax;
-  mutable std::atomic<bool> body_bytes_max_throws = false, memory_throws = false;  // once
+  mutable std::atomic<bool> body_bytes_max_throws = false, memory_throws = false,
+                            respond_throws = false;  // once
 
  private:
   MemoryBudget memory_{{.server_bytes = int64_t{1} << 20}};
-  std::atomic<bool> blocked_ = false, released_ = false;
+  std::atomic<bool> blocked_ = false, released_ = false, held_ = true;
   std::mutex mutex_;
   HttpResponse response_;
   std::vector<HttpRequest> seen_;
