@@ -62,10 +62,17 @@ braid_text_table braid_text_tokenizer_table(const braid_text_tokenizer* tokenize
 typedef struct {
   int add_special_tokens;
   size_t slice_bytes; /* longer texts are worked on in slices where that changes no id; 0: never */
+  size_t kept_bytes;  /* of slices that are remembered with their tokens */
+  braid_text_view scope; /* they are looked up among those of the same scope */
 } braid_text_encoding;
 int32_t braid_text_tokenizer_encode(const braid_text_tokenizer* tokenizer, braid_text_view text,
                                     braid_text_encoding encoding, braid_text_ids* ids,
                                     braid_text_buffer* error);
+typedef struct {
+  uint64_t found, added; /* slices */
+  size_t bytes;          /* that are kept, about */
+} braid_text_memo;
+braid_text_memo braid_text_tokenizer_memo(const braid_text_tokenizer* tokenizer);
 /* The id of a token by its name in the file, or -1. */
 int32_t braid_text_tokenizer_token_id(const braid_text_tokenizer* tokenizer, braid_text_view token);
 

@@ -8,7 +8,8 @@ use std::sync::Once;
 
 use crate::grammar::{Grammars, Matcher, Words};
 use crate::template::{Limits, Template};
-use crate::tokenizer::Tokenizer;
+use crate::memo::MemoStats;
+use crate::tokenizer::{Options, Tokenizer};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -154,6 +155,8 @@ pub unsafe extern "C" fn braid_text_tokenizer_table(tokenizer: *const Tokenizer)
 pub struct Encoding {
     add_special_tokens: i32,
     slice_bytes: usize,
+    kept_bytes: usize,
+    scope: View,
 }
 
 #[no_mangle]
@@ -166,8 +169,13 @@ pub unsafe extern "C" fn braid_text_tokenizer_encode(
 ) -> i32 {
     guard(error, -1, || {
         let text = text.text("the text")?;
-        let encoded =
-            (*tokenizer).encode(text, encoding.add_special_tokens != 0, encoding.slice_bytes)?;
+        let options = Options {
+            add_special_tokens: encoding.add_special_tokens != 0,
+            slice_bytes: encoding.slice_bytes,
+            kept_bytes: encoding.kept_bytes,
+            scope: encoding.scope.bytes(),
+        };
+        let encoded = (*tokenizer).encode(text, &options)?;
         let mut encoded = std::mem::ManuallyDrop::new(encoded);
         ids.write(Ids {
             data: encoded.as_mut_ptr(),
@@ -176,6 +184,11 @@ pub unsafe extern "C" fn braid_text_tokenizer_encode(
         });
         Ok(0)
     })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn braid_text_tokenizer_memo(tokenizer: *const Tokenizer) -> MemoStats {
+    (*tokenizer).memo_stats()
 }
 
 #[no_mangle]

@@ -5,6 +5,7 @@
 mod ffi;
 mod grammar;
 mod json;
+mod memo;
 mod python;
 mod slices;
 mod template;

@@ -12,6 +12,7 @@ use tokenizers::tokenizer::{
     Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer,
 };
 
+use crate::memo::{Memo, Slice};
 use crate::tiktoken;
 
 /// How many words at a slice's end are left to the next one, and how many bytes beside the longest
@@ -97,6 +98,10 @@ pub struct Slices<'a> {
     pub tokenizer: &'a Tokenizer,
     pub longest_added: usize,
     pub slice_bytes: usize,
+    pub memo: &'a Memo,
+    /// That the memo keeps.
+    pub kept_bytes: usize,
+    pub scope: &'a [u8],
 }
 
 impl Slices<'_> {
@@ -108,21 +113,39 @@ impl Slices<'_> {
                 end += 1;
             }
             let slice = &text[start..end];
-            let words = self.words(slice).map_err(|e| format!("cannot be encoded: {e}"))?;
-            let words = words.get_splits(OffsetReferential::Original, OffsetType::Byte);
-            let (kept, used) = if end == text.len() {
-                (words.len(), slice.len())
-            } else {
-                self.certain(slice, &words)
+            // The first slice of a text, and each behind a known one, is where it was before.
+            let known = Slice { scope: self.scope, text: slice, last: end == text.len() };
+            let used = match self.memo.find(&known, self.kept_bytes, ids) {
+                Some(used) => used,
+                None => {
+                    let before = ids.len();
+                    let used = self.encode_slice(&known, ids)?;
+                    if bytes == self.slice_bytes {
+                        self.memo.remember(&known, self.kept_bytes, &ids[before..], used);
+                    }
+                    used
+                }
             };
-            for (_, _, tokens) in &words[..kept] {
-                ids.extend(tokens.iter().flatten().map(|token| token.id));
-            }
             // Words that fill the slice need a longer one.
             bytes = if used < slice.len() / 2 { bytes * 2 } else { self.slice_bytes };
             start += used;
         }
         Ok(())
+    }
+
+    /// Appends the tokens of its certain words, and returns the bytes of these.
+    fn encode_slice(&self, slice: &Slice, ids: &mut Vec<u32>) -> Result<usize, String> {
+        let words = self.words(slice.text).map_err(|e| format!("cannot be encoded: {e}"))?;
+        let words = words.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        let (kept, used) = if slice.last {
+            (words.len(), slice.text.len())
+        } else {
+            self.certain(slice.text, &words)
+        };
+        for (_, _, tokens) in &words[..kept] {
+            ids.extend(tokens.iter().flatten().map(|token| token.id));
+        }
+        Ok(used)
     }
 
     /// Does what `Tokenizer::encode` does, except for special tokens around the text.

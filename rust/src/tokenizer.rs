@@ -9,6 +9,7 @@ use std::str::FromStr;
 use serde_json::Value;
 use tokenizers::tokenizer::PostProcessor as _;
 
+use crate::memo::{Memo, MemoStats};
 use crate::slices::{self, Slices};
 use crate::tiktoken;
 
@@ -31,6 +32,17 @@ pub struct Tokenizer {
     cuts_long_texts: bool,
     /// Bytes of the longest added token where texts may be encoded in slices.
     longest_added: Option<usize>,
+    memo: Memo,
+}
+
+/// How a text is encoded.
+pub struct Options<'a> {
+    pub add_special_tokens: bool,
+    /// Longer texts are encoded in slices where that is exact; 0: never.
+    pub slice_bytes: usize,
+    /// Of slices that are remembered with their tokens, and are looked up among those of the scope.
+    pub kept_bytes: usize,
+    pub scope: &'a [u8],
 }
 
 /// How a token's text in the file becomes bytes.
@@ -70,22 +82,25 @@ impl Tokenizer {
         check_added(file, &inner)?;
         let table = Table::new(size, &inner, &decoding)?;
         let longest_added = slices::longest_added(file);
-        Ok(Tokenizer { inner, table, cuts_long_texts, longest_added })
+        let memo = Memo::default();
+        Ok(Tokenizer { inner, table, cuts_long_texts, longest_added, memo })
     }
 
-    /// Texts of more than `slice_bytes` are encoded in slices where that is exact; 0: never.
-    pub fn encode(
-        &self,
-        text: &str,
-        add_special_tokens: bool,
-        slice_bytes: usize,
-    ) -> Result<Vec<u32>, String> {
+    pub fn encode(&self, text: &str, options: &Options) -> Result<Vec<u32>, String> {
+        let Options { add_special_tokens, slice_bytes, kept_bytes, scope } = *options;
         let pieces = if self.cuts_long_texts { tiktoken::pieces(text) } else { vec![text] };
         let surrounds = add_special_tokens && self.adds_tokens();
         let slices = self
             .longest_added
             .filter(|_| slice_bytes > 0 && !surrounds)
-            .map(|bytes| Slices { tokenizer: &self.inner, longest_added: bytes, slice_bytes });
+            .map(|longest_added| Slices {
+                tokenizer: &self.inner,
+                longest_added,
+                slice_bytes,
+                memo: &self.memo,
+                kept_bytes,
+                scope,
+            });
         let mut ids = Vec::new();
         for piece in pieces {
             match &slices {
@@ -100,6 +115,10 @@ impl Tokenizer {
             }
         }
         Ok(ids)
+    }
+
+    pub fn memo_stats(&self) -> MemoStats {
+        self.memo.stats()
     }
 
     fn adds_tokens(&self) -> bool {

@@ -145,7 +145,7 @@ PromptKeys ReadPromptKeys(Endpoint endpoint, std::string_view body, const Prompt
   const json::value* prompt = object.if_contains("prompt");
   std::vector<TokenId> tokens = prompt == nullptr ? std::vector<TokenId>() : TokensOf(*prompt);
   if (tokens.empty() && reader != nullptr) {
-    tokens = reader->TokensOf(endpoint, body).value_or(std::vector<TokenId>());
+    tokens = reader->TokensOf(endpoint, body, owner.tenant).value_or(std::vector<TokenId>());
   }
   if (!tokens.empty()) {
     SetTokens(tokens, {.tenant = owner.tenant, .salt = salt}, &keys);

@@ -9,7 +9,8 @@
 namespace braid {
 
 std::optional<std::vector<TokenId>> PromptReader::TokensOf(Endpoint endpoint,
-                                                           std::string_view body) const {
+                                                           std::string_view body,
+                                                           std::string_view tenant) const {
   const auto parsed = ParseApiRequest(endpoint, body, {.vocabulary = tokenizer_.vocabulary_size()});
   if (!parsed) return {};
   const ApiRequest& request = *parsed;
@@ -27,7 +28,8 @@ std::optional<std::vector<TokenId>> PromptReader::TokensOf(Endpoint endpoint,
     text = std::get<std::string>(prompt);
     special = request.add_special_tokens.value_or(true);
   }
-  Result<std::vector<TokenId>> tokens = tokenizer_.Encode(text, special);
+  Result<std::vector<TokenId>> tokens =
+      tokenizer_.Encode(text, special, {.tenant = tenant, .salt = request.cache_salt});
   if (!tokens) return {};
   return *std::move(tokens);
 }

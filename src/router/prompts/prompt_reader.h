@@ -21,7 +21,8 @@ class PromptReader {
   PromptReader(Tokenizer tokenizer, std::optional<ChatTemplate> chat)
       : tokenizer_(std::move(tokenizer)), chat_(std::move(chat)) {}
   // nullopt: engines refuse the request, or it goes on from what is stored at one of them.
-  std::optional<std::vector<TokenId>> TokensOf(Endpoint endpoint, std::string_view body) const;
+  std::optional<std::vector<TokenId>> TokensOf(Endpoint endpoint, std::string_view body,
+                                               std::string_view tenant = {}) const;
 
  private:
   Tokenizer tokenizer_;

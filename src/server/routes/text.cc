@@ -21,7 +21,8 @@ RouteAnswer Tokenize(RouteCall& call) {
     text = rendered;
   }
   bool add_special = request.add_special_tokens.value_or(request.messages.empty());
-  Result<std::vector<TokenId>> tokens = context.tokenizer->Encode(text, add_special);
+  Result<std::vector<TokenId>> tokens =
+      context.tokenizer->Encode(text, add_special, {.tenant = call.caller.name});
   if (!tokens) return ToApiError(tokens.error());
   return JsonResponse({{"count", tokens->size()},
                        {"max_model_len", context.card.context_tokens_max},
@@ -42,7 +43,8 @@ RouteAnswer CountTokens(RouteCall& call) {
   const ServerContext& context = call.service().context;
   const ApiRequest& request = call.body;
   ASSIGN_OR_RETURN(const std::string text, RenderChat(context, request));
-  Result<std::vector<TokenId>> tokens = context.tokenizer->Encode(text, false);
+  Result<std::vector<TokenId>> tokens =
+      context.tokenizer->Encode(text, false, {.tenant = call.caller.name});
   if (!tokens) return ToApiError(tokens.error());
   return JsonResponse({{"input_tokens", tokens->size()}});
 }

@@ -114,27 +114,67 @@ Result<ThinkingLimit, ApiError> ThinkingLimitOf(const ServerContext& context,
   return ThinkingLimit{static_cast<int32_t>(most), *open, *close};
 }
 
+struct TextOptions {
+  bool add_special_tokens = false;
+  LongTexts long_texts;
+};
+
+// Token ids of a prompt that fits the context. `path` names it in errors.
+Result<std::vector<TokenId>, ApiError> EncodePrompt(const ServerContext& context,
+                                                    const Prompt& prompt,
+                                                    const TextOptions& options,
+                                                    const std::string& path) {
+  const int64_t context_max = context.card.context_tokens_max;
+  std::vector<TokenId> tokens;
+  if (auto* text = std::get_if<std::string>(&prompt)) {
+    if (context.tokenizer == nullptr) {
+      return ApiError{400, path + ": must be token ids: this model has no tokenizer", path};
+    }
+    // A text this long cannot fit: refused before tokenising it.
+    int64_t longest = std::max<int64_t>(context.tokenizer->longest_token_bytes(), 1);
+    int64_t at_least = static_cast<int64_t>(text->size()) / longest;
+    if (at_least > context_max) return TooLong(context, "at least ", at_least, path);
+    Result<std::vector<TokenId>> encoded =
+        context.tokenizer->Encode(*text, options.add_special_tokens, options.long_texts);
+    if (!encoded) {
+      ApiError error = ToApiError(encoded.error());
+      error.param = path;
+      return error;
+    }
+    tokens = *std::move(encoded);
+  } else {
+    tokens = std::get<std::vector<TokenId>>(prompt);
+  }
+  if (tokens.empty()) return ApiError{400, path + ": must have at least one token", path};
+  if (static_cast<int64_t>(tokens.size()) >= context_max) {
+    return TooLong(context, "", static_cast<int64_t>(tokens.size()), path);
+  }
+  return tokens;
+}
+
 struct EncodedPrompt {
   std::vector<TokenId> tokens;
   bool starts_in_reasoning = false;
 };
 
 Result<std::vector<EncodedPrompt>, ApiError> EncodeAll(const ServerContext& context,
-                                                       const ApiRequest& request) {
+                                                       const ApiRequest& request,
+                                                       std::string_view tenant) {
+  TextOptions options{.long_texts = {.tenant = tenant, .salt = request.cache_salt}};
   std::vector<EncodedPrompt> encoded;
   if (IsChat(request.endpoint)) {
     ASSIGN_OR_RETURN(std::string text, RenderChat(context, request));
     bool inside = StartsInReasoning(context.card.reasoning, text);
     ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
-                     EncodePrompt(context, std::move(text), false, "messages"));
+                     EncodePrompt(context, std::move(text), options, "messages"));
     encoded.push_back({std::move(tokens), inside});
     return encoded;
   }
+  options.add_special_tokens = request.add_special_tokens.value_or(true);
   for (size_t i = 0; i < request.prompts.size(); ++i) {
     std::string path = request.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", i);
-    ASSIGN_OR_RETURN(
-        std::vector<TokenId> tokens,
-        EncodePrompt(context, request.prompts[i], request.add_special_tokens.value_or(true), path));
+    ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
+                     EncodePrompt(context, request.prompts[i], options, path));
     encoded.push_back({std::move(tokens), false});
   }
   return encoded;
@@ -163,43 +203,13 @@ ApiStatus CheckModel(const ModelCard& card, const std::string& model) {
                   "model", "model_not_found"};
 }
 
-Result<std::vector<TokenId>, ApiError> EncodePrompt(const ServerContext& context,
-                                                    const Prompt& prompt, bool add_special_tokens,
-                                                    const std::string& path) {
-  const int64_t context_max = context.card.context_tokens_max;
-  std::vector<TokenId> tokens;
-  if (auto* text = std::get_if<std::string>(&prompt)) {
-    if (context.tokenizer == nullptr) {
-      return ApiError{400, path + ": must be token ids: this model has no tokenizer", path};
-    }
-    // A text this long cannot fit: refused before tokenising it.
-    int64_t longest = std::max<int64_t>(context.tokenizer->longest_token_bytes(), 1);
-    int64_t at_least = static_cast<int64_t>(text->size()) / longest;
-    if (at_least > context_max) return TooLong(context, "at least ", at_least, path);
-    Result<std::vector<TokenId>> encoded = context.tokenizer->Encode(*text, add_special_tokens);
-    if (!encoded) {
-      ApiError error = ToApiError(encoded.error());
-      error.param = path;
-      return error;
-    }
-    tokens = *std::move(encoded);
-  } else {
-    tokens = std::get<std::vector<TokenId>>(prompt);
-  }
-  if (tokens.empty()) return ApiError{400, path + ": must have at least one token", path};
-  if (static_cast<int64_t>(tokens.size()) >= context_max) {
-    return TooLong(context, "", static_cast<int64_t>(tokens.size()), path);
-  }
-  return tokens;
-}
-
 Result<GenerationPlan, ApiError> PlanGeneration(Service& service, ApiRequest request,
                                                 std::string_view tenant) {
   const ServerContext& context = service.context;
   if (context.tokenizer == nullptr && !request.stop.empty()) {
     return ApiError{400, "stop: needs a tokenizer, which this model does not have", "stop"};
   }
-  ASSIGN_OR_RETURN(std::vector<EncodedPrompt> prompts, EncodeAll(context, request));
+  ASSIGN_OR_RETURN(std::vector<EncodedPrompt> prompts, EncodeAll(context, request, tenant));
   const int64_t n = request.n.value_or(1);
   const int32_t prompt_logprobs = PromptLogprobsOf(request);
   RETURN_IF_ERROR(CheckPromptLogprobs(prompts, prompt_logprobs, n));

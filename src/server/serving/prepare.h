@@ -47,11 +47,6 @@ struct GenerationPlan {
 // 404 model_not_found unless `model` is empty or the name of the model that is served.
 ApiStatus CheckModel(const ModelCard& card, const std::string& model);
 
-// Token ids of a prompt that fits the context. `path` names it in errors.
-Result<std::vector<TokenId>, ApiError> EncodePrompt(const ServerContext& context,
-                                                    const Prompt& prompt, bool add_special_tokens,
-                                                    const std::string& path);
-
 Result<GenerationPlan, ApiError> PlanGeneration(Service& service, ApiRequest request,
                                                 std::string_view tenant);
 

@@ -2,6 +2,8 @@
 // bytes and never crosses the border.
 #include "text/tokens/tokenizer.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -80,10 +82,12 @@ Result<Tokenizer> Tokenizer::Of(braid_text_tokenizer* loaded, braid_text_buffer*
 }
 
 Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool add_special_tokens,
-                                               size_t slice_bytes) const {
+                                               const LongTexts& long_texts) const {
   braid_text_ids ids = {};
   braid_text_buffer error = {};
-  const braid_text_encoding encoding{add_special_tokens, slice_bytes};
+  const auto& [tenant, salt, slice_bytes, kept_bytes] = long_texts;
+  const std::string scope = fmt::format("{} {}{}", tenant.size(), tenant, salt);
+  const braid_text_encoding encoding{add_special_tokens, slice_bytes, kept_bytes, RustView(scope)};
   if (braid_text_tokenizer_encode(vocabulary_->handle.get(), RustView(text), encoding, &ids,
                                   &error) != 0) {
     return Error{ErrorCode::kInvalid, TakeRustText(error)};
@@ -93,6 +97,11 @@ Result<std::vector<TokenId>> Tokenizer::Encode(std::string_view text, bool add_s
                  [](uint32_t id) { return static_cast<TokenId>(id); });
   braid_text_ids_free(ids);
   return out;
+}
+
+LongTextStats Tokenizer::long_texts() const {
+  const braid_text_memo memo = braid_text_tokenizer_memo(vocabulary_->handle.get());
+  return {.found = memo.found, .added = memo.added, .kept_bytes = memo.bytes};
 }
 
 std::string Tokenizer::Decode(std::span<const TokenId> ids, bool skip_special) const {

@@ -21,6 +21,20 @@ struct braid_text_tokenizer;
 
 namespace braid {
 
+// Texts longer than `slice_bytes` are encoded in slices, where the tokenizer allows that
+// (rust/src/slices.rs); 0: never. They take no more working memory than one slice. The tokenizer
+// remembers slices with their tokens, `kept_bytes` in all, for texts of the same tenant and salt:
+// those of a conversation come again with each turn. The ids are those of the whole text.
+struct LongTexts {
+  std::string_view tenant = {}, salt = {};
+  size_t slice_bytes = 8 << 10;
+  size_t kept_bytes = 16 << 20;
+};
+struct LongTextStats {
+  uint64_t found = 0, added = 0;  // slices
+  size_t kept_bytes = 0;          // about
+};
+
 class Tokenizer {
  public:
   // Reads model_dir/tokenizer.json (at most 64 MiB, 2^20 tokens, 2^22 merges). A file that is cut
@@ -40,11 +54,9 @@ class Tokenizer {
 
   // `text` must be UTF-8. Special tokens written out in it ("<|im_end|>") become their ids.
   // `add_special_tokens` applies what tokenizer.json says to add around a text (often nothing).
-  // Longer texts than `slice_bytes` take no more working memory than one of these, where the
-  // tokenizer allows that (rust/src/slices.rs); the ids are the same. 0: in one.
-  static constexpr size_t kSliceBytes = 32 << 10;
   Result<std::vector<TokenId>> Encode(std::string_view text, bool add_special_tokens,
-                                      size_t slice_bytes = kSliceBytes) const;
+                                      const LongTexts& long_texts = {}) const;
+  LongTextStats long_texts() const;
 
   // Valid UTF-8 for every id sequence. `skip_special` leaves out tokens marked special in the file;
   // `<think>` or `<tool_call>`, which are added but not special, stay.

@@ -88,10 +88,10 @@ void ExpectEqualSlices(const Tokenizer& tokenizer, uint64_t seed, int texts) {
   Rng rng(seed);
   for (int i = 0; i < texts; ++i) {
     const std::string text = i % 4 == 0 ? WildText(&rng, 150) : TextOfManyKinds(&rng, 60);
-    const auto whole = tokenizer.Encode(text, false, 0);
+    const auto whole = tokenizer.Encode(text, false, {.slice_bytes = 0});
     ASSERT_TRUE(whole) << whole.error().message;
     for (const size_t slice_bytes : {40, 64, 200}) {
-      const auto sliced = tokenizer.Encode(text, false, slice_bytes);
+      const auto sliced = tokenizer.Encode(text, false, {.slice_bytes = slice_bytes});
       ASSERT_TRUE(sliced) << sliced.error().message;
       ASSERT_EQ(*sliced, *whole) << slice_bytes << " " << text;
     }
@@ -104,6 +104,83 @@ TEST(TokenizerTest, SlicesOfTiktokenFilesGiveTheIdsOfTheWholeText) {
   const auto tokenizer = Tokenizer::Load(BRAID_SOURCE_DIR "/tests/golden/tiktoken");
   ASSERT_TRUE(tokenizer) << tokenizer.error().message;
   ExpectEqualSlices(*tokenizer, 4, 24);
+}
+
+std::string Repeated(std::string_view text, size_t bytes) {
+  std::string all;
+  while (all.size() < bytes) all += text;
+  return all.substr(0, bytes);
+}
+
+TEST(TokenizerTest, ATextThatGrowsIsEncodedFromItsLastSliceOn) {
+  const Tokenizer tokenizer = LoadBraidTiny();
+  Rng rng(5);
+  std::string text;
+  uint64_t added = 0;
+  for (int turn = 0; turn < 20; ++turn) {
+    text += TextOfManyKinds(&rng, 40);
+    const auto whole = tokenizer.Encode(text, false, {.slice_bytes = 0});
+    const LongTextStats before = tokenizer.long_texts();
+    EXPECT_EQ(*tokenizer.Encode(text, false, {.slice_bytes = 200}), *whole);
+    EXPECT_EQ(*tokenizer.Encode(text, false, {.slice_bytes = 200}), *whole);
+    const LongTextStats after = tokenizer.long_texts();
+    added = after.added - before.added;
+    EXPECT_GE(after.found - before.found, text.size() / 200 - 1) << turn;
+  }
+  EXPECT_LE(added, 12) << "of " << text.size() / 200 << " slices";
+}
+
+// Where a slice ends the text its last words are certain, elsewhere they are not.
+TEST(TokenizerTest, ASliceInTheMiddleIsNotTheSameOneAtTheEnd) {
+  const Tokenizer tokenizer = LoadBraidTiny();
+  for (const std::string_view word : {"ab ", "x1\n", "it's "}) {
+    for (size_t bytes = 43; bytes < 160; ++bytes) {
+      const std::string text = Repeated(word, bytes);
+      EXPECT_EQ(*tokenizer.Encode(text, false, {.slice_bytes = 42}),
+                *tokenizer.Encode(text, false, {.slice_bytes = 0}))
+          << bytes;
+    }
+  }
+  EXPECT_GT(tokenizer.long_texts().found, 0u);
+}
+
+TEST(TokenizerTest, SlicesOfAnotherTenantOrSaltAreNotFound) {
+  const Tokenizer tokenizer = LoadBraidTiny();
+  const std::string text = Repeated("the quick brown fox 123 ", 1000);
+  const auto found = [&](std::string_view tenant, std::string_view salt) {
+    const uint64_t before = tokenizer.long_texts().found;
+    CHECK(tokenizer.Encode(text, false, {.tenant = tenant, .salt = salt, .slice_bytes = 600}));
+    return tokenizer.long_texts().found > before;
+  };
+  for (const auto& [tenant, salt] : std::vector<std::pair<std::string, std::string>>{
+           {"", ""}, {"ann", ""}, {"", "ann"}, {"an", "n"}, {"ann", "n"}, {"1", "2"}, {"12", ""}}) {
+    EXPECT_FALSE(found(tenant, salt)) << tenant << " " << salt;
+    EXPECT_TRUE(found(tenant, salt)) << tenant << " " << salt;
+  }
+}
+
+TEST(TokenizerTest, SlicesAreKeptUpToALimitAndThoseInUseStay) {
+  const Tokenizer tokenizer = LoadBraidTiny();
+  constexpr size_t kKept = 40'000;
+  const auto encode = [&](std::string_view word) {
+    const std::string text = Repeated(word, 1000);
+    const LongTexts long_texts{.slice_bytes = 600, .kept_bytes = kKept};
+    const uint64_t before = tokenizer.long_texts().added;
+    EXPECT_EQ(*tokenizer.Encode(text, false, long_texts),
+              *tokenizer.Encode(text, false, {.slice_bytes = 0}));
+    EXPECT_LE(tokenizer.long_texts().kept_bytes, kKept);
+    return tokenizer.long_texts().added - before;
+  };
+  EXPECT_EQ(encode("in use "), 2u);
+  EXPECT_EQ(encode("not in use "), 2u);
+  size_t most = 0;
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_EQ(encode(fmt::format("another {} ", i)), 2u);
+    EXPECT_EQ(encode("in use "), 0u) << i;
+    most = std::max(most, tokenizer.long_texts().kept_bytes);
+  }
+  EXPECT_GT(most, kKept / 2);
+  EXPECT_EQ(encode("not in use "), 2u) << "40 other texts are more than is kept";
 }
 
 // braid-tiny's tokenizer.json with another way to split words.
