@@ -1,41 +1,58 @@
-//! Encodes long texts in slices: the library needs some hundred bytes of working memory per byte
-//! of text, and frees those of a slice before it encodes the next. The ids are those of the whole
-//! text.
+//! Encodes texts word by word, long ones in slices. The library's own way keeps for each byte where
+//! it came from, which takes some hundred bytes of memory per byte of text and most of the time; here
+//! it splits, normalizes and encodes, and nothing is kept but ids. Slices can be remembered
+//! (memo.rs). The ids are those of the whole text.
 //!
-//! That holds where words (into which the pre-tokenizer splits a text) depend only on the text from
+//! Slices are possible where words (into which the pre-tokenizer splits a text) depend only on the text from
 //! their beginning on. Then a slice may begin where any word begins. The words of a slice are those
 //! of the whole text except for the last few, which the cut may have changed: the next slice begins
 //! with these.
 
+use std::collections::HashMap;
+
 use serde_json::Value;
-use tokenizers::tokenizer::{
-    Model, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer,
-};
+use tokenizers::tokenizer::pattern::Pattern;
+use tokenizers::tokenizer::{Model, OffsetReferential, OffsetType, PreTokenizer, Tokenizer};
+use tokenizers::utils::SysRegex;
 
 use crate::memo::{Memo, Slice};
 use crate::tiktoken;
+use crate::tokenizer::byte_level_alphabet;
 
 /// How many words at a slice's end are left to the next one, and how many bytes beside the longest
 /// added token, which the cut may have split.
 const LEFT_WORDS: usize = 4;
 const LEFT_BYTES: usize = 16;
+/// How many words of a text are encoded once.
+const KNOWN_WORDS: usize = 1 << 14;
 
-/// The bytes of the longest added token if texts of this tokenizer.json may be cut.
-pub fn longest_added(file: &Value) -> Option<usize> {
-    let plain_normalizer = file["normalizer"].is_null() || file["normalizer"]["type"] == "NFC";
-    if !plain_normalizer || !is_memoryless(&file["pre_tokenizer"]) {
-        return None;
-    }
-    let none = Vec::new();
-    let mut longest = 0;
-    for token in file["added_tokens"].as_array().unwrap_or(&none) {
-        if ["lstrip", "rstrip", "single_word", "normalized"].iter().any(|flag| token[flag] == true)
-        {
-            return None;
+/// How texts of a tokenizer.json are cut.
+pub struct Cuts {
+    longest_added: usize,
+    splitter: SysRegex,
+    letters: Vec<char>, // of each byte
+}
+
+impl Cuts {
+    /// None if they may not be cut.
+    pub fn of(file: &Value) -> Option<Cuts> {
+        let plain_normalizer = file["normalizer"].is_null() || file["normalizer"]["type"] == "NFC";
+        let pattern = known_pattern(&file["pre_tokenizer"]).filter(|_| plain_normalizer)?;
+        let none = Vec::new();
+        let mut longest_added = 0;
+        for token in file["added_tokens"].as_array().unwrap_or(&none) {
+            let flags = ["lstrip", "rstrip", "single_word", "normalized"];
+            if flags.iter().any(|flag| token[flag] == true) {
+                return None;
+            }
+            longest_added = longest_added.max(token["content"].as_str().unwrap_or("").len());
         }
-        longest = longest.max(token["content"].as_str().unwrap_or("").len());
+        let mut letters = vec!['\0'; 256];
+        for (letter, byte) in byte_level_alphabet() {
+            letters[usize::from(byte)] = letter;
+        }
+        Some(Cuts { longest_added, splitter: SysRegex::new(pattern).ok()?, letters })
     }
-    Some(longest)
 }
 
 /// Patterns whose words depend only on the text from their beginning on, and where a cut changes at
@@ -61,29 +78,32 @@ const PATTERNS: [&str; 6] = [
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    OF_BYTE_LEVEL,
     tiktoken::PATTERN,
 ];
+const OF_BYTE_LEVEL: &str =
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 
-/// One known pattern that splits a text into all its words, and bytes as letters.
-fn is_memoryless(pre_tokenizer: &Value) -> bool {
+/// The one known pattern that splits a text into all its words, if bytes then become letters.
+fn known_pattern(pre_tokenizer: &Value) -> Option<&'static str> {
     let byte_level = |part: &Value, splits: bool| {
         part["type"] == "ByteLevel"
             && part["add_prefix_space"] == false
             && part["use_regex"] == splits
     };
     if byte_level(pre_tokenizer, true) {
-        return true;
+        return Some(OF_BYTE_LEVEL);
     }
     let none = Vec::new();
     let parts = pre_tokenizer["pretokenizers"].as_array().unwrap_or(&none);
-    let [split, bytes] = parts.as_slice() else { return false };
-    pre_tokenizer["type"] == "Sequence"
+    let [split, bytes] = parts.as_slice() else { return None };
+    let isolates = pre_tokenizer["type"] == "Sequence"
         && split["type"] == "Split"
         && split["behavior"] == "Isolated"
         && split["invert"] == false
-        && split["pattern"]["Regex"].as_str().is_some_and(|regex| PATTERNS.contains(&regex))
-        && byte_level(bytes, false)
+        && byte_level(bytes, false);
+    let regex = split["pattern"]["Regex"].as_str().filter(|_| isolates)?;
+    PATTERNS.into_iter().find(|known| *known == regex)
 }
 
 /// True for characters that NFC never joins to what stands before them: ASCII, Cyrillic, kana,
@@ -94,9 +114,25 @@ fn begins_anew(letter: char) -> bool {
         | '\u{ac00}'..='\u{d7a3}' | '\u{ff01}'..='\u{ff60}')
 }
 
+/// Words of a slice: where each lies, in bytes, and how many ids there are up to its end.
+#[derive(Default)]
+struct Words {
+    ends: Vec<(usize, usize, usize)>,
+    ids: Vec<u32>,
+}
+
+impl Words {
+    fn end(&mut self, begin: usize, end: usize) {
+        self.ends.push((begin, end, self.ids.len()));
+    }
+}
+
+/// Ids of words that the text had before.
+type Known = HashMap<String, Vec<u32>>;
+
 pub struct Slices<'a> {
     pub tokenizer: &'a Tokenizer,
-    pub longest_added: usize,
+    pub cuts: &'a Cuts,
     pub slice_bytes: usize,
     pub memo: &'a Memo,
     /// That the memo keeps.
@@ -106,68 +142,126 @@ pub struct Slices<'a> {
 
 impl Slices<'_> {
     pub fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), String> {
+        let mut known = Known::new();
         let (mut start, mut bytes) = (0, self.slice_bytes);
         while start < text.len() {
             let mut end = text.len().min(start + bytes);
             while !text.is_char_boundary(end) {
                 end += 1;
             }
-            let slice = &text[start..end];
-            // The first slice of a text, and each behind a known one, is where it was before.
-            let known = Slice { scope: self.scope, text: slice, last: end == text.len() };
-            let used = match self.memo.find(&known, self.kept_bytes, ids) {
+            // The first slice of a text, and each behind one that it had before, is where it was.
+            let slice = Slice { scope: self.scope, text: &text[start..end], last: end == text.len() };
+            let is_kept = text.len() > self.slice_bytes && bytes == self.slice_bytes;
+            let found = is_kept.then(|| self.memo.find(&slice, self.kept_bytes, ids)).flatten();
+            let used = match found {
                 Some(used) => used,
                 None => {
                     let before = ids.len();
-                    let used = self.encode_slice(&known, ids)?;
-                    if bytes == self.slice_bytes {
-                        self.memo.remember(&known, self.kept_bytes, &ids[before..], used);
+                    let used = self
+                        .encode_slice(&slice, &mut known, ids)
+                        .map_err(|e| format!("cannot be encoded: {e}"))?;
+                    if is_kept {
+                        self.memo.remember(&slice, self.kept_bytes, &ids[before..], used);
                     }
                     used
                 }
             };
             // Words that fill the slice need a longer one.
-            bytes = if used < slice.len() / 2 { bytes * 2 } else { self.slice_bytes };
+            bytes = if used < slice.text.len() / 2 { bytes * 2 } else { self.slice_bytes };
             start += used;
         }
         Ok(())
     }
 
-    /// Appends the tokens of its certain words, and returns the bytes of these.
-    fn encode_slice(&self, slice: &Slice, ids: &mut Vec<u32>) -> Result<usize, String> {
-        let words = self.words(slice.text).map_err(|e| format!("cannot be encoded: {e}"))?;
-        let words = words.get_splits(OffsetReferential::Original, OffsetType::Byte);
-        let (kept, used) = if slice.last {
-            (words.len(), slice.text.len())
-        } else {
-            self.certain(slice.text, &words)
-        };
-        for (_, _, tokens) in &words[..kept] {
-            ids.extend(tokens.iter().flatten().map(|token| token.id));
+    /// Appends the ids of a slice's certain words, and returns the bytes of these.
+    fn encode_slice(
+        &self,
+        slice: &Slice,
+        known: &mut Known,
+        ids: &mut Vec<u32>,
+    ) -> tokenizers::Result<usize> {
+        let words = self.words(slice.text, known)?;
+        if slice.last {
+            ids.extend(words.ids);
+            return Ok(slice.text.len());
         }
+        let (of_ids, used) = self.certain(slice.text, &words.ends);
+        ids.extend_from_slice(&words.ids[..of_ids]);
         Ok(used)
     }
 
     /// Does what `Tokenizer::encode` does, except for special tokens around the text.
-    fn words(&self, slice: &str) -> tokenizers::Result<PreTokenizedString> {
+    fn words(&self, slice: &str, known: &mut Known) -> tokenizers::Result<Words> {
         let added = self.tokenizer.get_added_vocabulary();
-        let mut words = added.extract_and_normalize(self.tokenizer.get_normalizer(), slice);
-        if let Some(splitter) = self.tokenizer.get_pre_tokenizer() {
-            splitter.pre_tokenize(&mut words)?;
+        let pieces = added.extract_and_normalize(self.tokenizer.get_normalizer(), slice);
+        let pieces = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        let mut words = Words::default();
+        for (text, (begin, end), tokens) in pieces {
+            if let Some(tokens) = tokens {
+                words.ids.extend(tokens.iter().map(|token| token.id));
+                words.end(begin, end);
+                continue;
+            }
+            if slice.get(begin..end) != Some(text) {
+                return self.words_of_library(slice); // which knows where normalized text came from
+            }
+            for ((from, to), _) in (&self.cuts.splitter).find_matches(text)? {
+                if from == to {
+                    continue;
+                }
+                self.encode_word(&text[from..to], known, &mut words.ids)?;
+                words.end(begin + from, begin + to);
+            }
         }
-        let model = self.tokenizer.get_model();
-        words.tokenize(|word| model.tokenize(word.get()))?;
         Ok(words)
     }
 
-    /// How many of a slice's words are the whole text's, and the bytes they take.
-    fn certain<T>(&self, slice: &str, words: &[(&str, (usize, usize), T)]) -> (usize, usize) {
-        let left = self.longest_added + LEFT_BYTES;
+    fn encode_word(
+        &self,
+        word: &str,
+        known: &mut Known,
+        ids: &mut Vec<u32>,
+    ) -> tokenizers::Result<()> {
+        if let Some(found) = known.get(word) {
+            ids.extend_from_slice(found);
+            return Ok(());
+        }
+        let letters: String = word.bytes().map(|byte| self.cuts.letters[usize::from(byte)]).collect();
+        let before = ids.len();
+        let tokens = self.tokenizer.get_model().tokenize(&letters)?;
+        ids.extend(tokens.iter().map(|token| token.id));
+        if known.len() < KNOWN_WORDS {
+            known.insert(word.to_owned(), ids[before..].to_vec());
+        }
+        Ok(())
+    }
+
+    fn words_of_library(&self, slice: &str) -> tokenizers::Result<Words> {
+        let added = self.tokenizer.get_added_vocabulary();
+        let mut split = added.extract_and_normalize(self.tokenizer.get_normalizer(), slice);
+        if let Some(splitter) = self.tokenizer.get_pre_tokenizer() {
+            splitter.pre_tokenize(&mut split)?;
+        }
+        let model = self.tokenizer.get_model();
+        split.tokenize(|word| model.tokenize(word.get()))?;
+        let mut words = Words::default();
+        for (_, (begin, end), tokens) in
+            split.get_splits(OffsetReferential::Original, OffsetType::Byte)
+        {
+            words.ids.extend(tokens.iter().flatten().map(|token| token.id));
+            words.end(begin, end);
+        }
+        Ok(words)
+    }
+
+    /// How many ids of a slice are the whole text's, and the bytes they stand for.
+    fn certain(&self, slice: &str, words: &[(usize, usize, usize)]) -> (usize, usize) {
+        let left = self.cuts.longest_added + LEFT_BYTES;
         for kept in (1..words.len().saturating_sub(LEFT_WORDS)).rev() {
-            let (before, at) = (words[kept - 1].1 .1, words[kept].1 .0);
+            let ((_, before, of_ids), (at, ..)) = (words[kept - 1], words[kept]);
             let next = slice[at..].chars().next();
             if before == at && at + left <= slice.len() && next.is_some_and(begins_anew) {
-                return (kept, at);
+                return (of_ids, at);
             }
         }
         (0, 0)

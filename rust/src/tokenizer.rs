@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokenizers::tokenizer::PostProcessor as _;
 
 use crate::memo::{Memo, MemoStats};
-use crate::slices::{self, Slices};
+use crate::slices::{Cuts, Slices};
 use crate::tiktoken;
 
 pub const FILE_BYTES_MAX: usize = 64 << 20;
@@ -30,8 +30,8 @@ pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     pub table: Table,
     cuts_long_texts: bool,
-    /// Bytes of the longest added token where texts may be encoded in slices.
-    longest_added: Option<usize>,
+    /// Where texts may be encoded in slices.
+    cuts: Option<Cuts>,
     memo: Memo,
 }
 
@@ -81,31 +81,30 @@ impl Tokenizer {
         inner.with_truncation(None).map_err(|e| e.to_string())?;
         check_added(file, &inner)?;
         let table = Table::new(size, &inner, &decoding)?;
-        let longest_added = slices::longest_added(file);
+        let cuts = Cuts::of(file);
         let memo = Memo::default();
-        Ok(Tokenizer { inner, table, cuts_long_texts, longest_added, memo })
+        Ok(Tokenizer { inner, table, cuts_long_texts, cuts, memo })
     }
 
     pub fn encode(&self, text: &str, options: &Options) -> Result<Vec<u32>, String> {
         let Options { add_special_tokens, slice_bytes, kept_bytes, scope } = *options;
         let pieces = if self.cuts_long_texts { tiktoken::pieces(text) } else { vec![text] };
         let surrounds = add_special_tokens && self.adds_tokens();
-        let slices = self
-            .longest_added
-            .filter(|_| slice_bytes > 0 && !surrounds)
-            .map(|longest_added| Slices {
+        let slices = self.cuts.as_ref().filter(|_| slice_bytes > 0 && !surrounds).map(|cuts| {
+            Slices {
                 tokenizer: &self.inner,
-                longest_added,
+                cuts,
                 slice_bytes,
                 memo: &self.memo,
                 kept_bytes,
                 scope,
-            });
+            }
+        });
         let mut ids = Vec::new();
         for piece in pieces {
             match &slices {
-                Some(slices) if piece.len() > slice_bytes => slices.encode(piece, &mut ids)?,
-                _ => {
+                Some(slices) => slices.encode(piece, &mut ids)?,
+                None => {
                     let encoding = self
                         .inner
                         .encode_fast(piece, add_special_tokens)
