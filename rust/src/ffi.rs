@@ -7,8 +7,8 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
 
 use crate::grammar::{Grammars, Matcher, Words};
-use crate::template::{Limits, Template};
 use crate::memo::MemoStats;
+use crate::template::{Limits, Template};
 use crate::tokenizer::{Options, Tokenizer};
 
 #[repr(C)]

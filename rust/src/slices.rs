@@ -1,12 +1,12 @@
 //! Encodes texts word by word, long ones in slices. The library's own way keeps for each byte where
-//! it came from, which takes some hundred bytes of memory per byte of text and most of the time; here
-//! it splits, normalizes and encodes, and nothing is kept but ids. Slices can be remembered
+//! it came from, which takes some hundred bytes of memory per byte of text and most of the time;
+//! here it splits, normalizes and encodes, and nothing is kept but ids. Slices can be remembered
 //! (memo.rs). The ids are those of the whole text.
 //!
-//! Slices are possible where words (into which the pre-tokenizer splits a text) depend only on the text from
-//! their beginning on. Then a slice may begin where any word begins. The words of a slice are those
-//! of the whole text except for the last few, which the cut may have changed: the next slice begins
-//! with these.
+//! Slices are possible where words (into which the pre-tokenizer splits a text) depend only on the
+//! text from their beginning on. Then a slice may begin where any word begins. The words of a slice
+//! are those of the whole text except for the last few, which the cut may have changed: the next
+//! slice begins with these.
 
 use std::collections::HashMap;
 
@@ -150,7 +150,8 @@ impl Slices<'_> {
                 end += 1;
             }
             // The first slice of a text, and each behind one that it had before, is where it was.
-            let slice = Slice { scope: self.scope, text: &text[start..end], last: end == text.len() };
+            let last = end == text.len();
+            let slice = Slice { scope: self.scope, text: &text[start..end], last };
             let is_kept = text.len() > self.slice_bytes && bytes == self.slice_bytes;
             let found = is_kept.then(|| self.memo.find(&slice, self.kept_bytes, ids)).flatten();
             let used = match found {
@@ -226,7 +227,8 @@ impl Slices<'_> {
             ids.extend_from_slice(found);
             return Ok(());
         }
-        let letters: String = word.bytes().map(|byte| self.cuts.letters[usize::from(byte)]).collect();
+        let letter_of = |byte| self.cuts.letters[usize::from(byte)];
+        let letters: String = word.bytes().map(letter_of).collect();
         let before = ids.len();
         let tokens = self.tokenizer.get_model().tokenize(&letters)?;
         ids.extend(tokens.iter().map(|token| token.id));

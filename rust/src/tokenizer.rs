@@ -90,16 +90,15 @@ impl Tokenizer {
         let Options { add_special_tokens, slice_bytes, kept_bytes, scope } = *options;
         let pieces = if self.cuts_long_texts { tiktoken::pieces(text) } else { vec![text] };
         let surrounds = add_special_tokens && self.adds_tokens();
-        let slices = self.cuts.as_ref().filter(|_| slice_bytes > 0 && !surrounds).map(|cuts| {
-            Slices {
+        let slices =
+            self.cuts.as_ref().filter(|_| slice_bytes > 0 && !surrounds).map(|cuts| Slices {
                 tokenizer: &self.inner,
                 cuts,
                 slice_bytes,
                 memo: &self.memo,
                 kept_bytes,
                 scope,
-            }
-        });
+            });
         let mut ids = Vec::new();
         for piece in pieces {
             match &slices {
