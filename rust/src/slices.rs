@@ -168,7 +168,7 @@ impl Slices<'_> {
                 }
             };
             // Words that fill the slice need a longer one.
-            bytes = if used < slice.text.len() / 2 { bytes * 2 } else { self.slice_bytes };
+            bytes = if used < slice.text.len() / 2 { bytes * 8 } else { self.slice_bytes };
             start += used;
         }
         Ok(())
