@@ -106,6 +106,13 @@ class TestDevice {
     used_ = 0;
   }
   vulkan::Gpu& gpu() { return *gpu_; }
+  // A device on which nothing runs any more, or none.
+  static void Close(TestDevice* device) {
+    if (device == nullptr) return;
+    device->memory_ = {};
+    device->scratch_ = {};
+    device->gpu_.reset();
+  }
 
  private:
   struct Returned {

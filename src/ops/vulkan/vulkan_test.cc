@@ -24,12 +24,13 @@ class Vulkan : public ::testing::Test {
     std::string why;
     std::unique_ptr<TestDevice> device = TestDevice::Open(&why);
   };
-  // One for all tests, because a device compiles each kernel once. Drivers may be unloaded before
-  // static objects, so it stays.
+  // One for all tests, because a device compiles each kernel once. Drivers and layers may be
+  // unloaded before static objects, so it stays, but closed.
   static const Opened& Shared() {
     static const auto* const kOpened = new Opened;
     return *kOpened;
   }
+  static void TearDownTestSuite() { TestDevice::Close(Shared().device.get()); }
   TestContext base_{Isa::kBase};
 };
 
