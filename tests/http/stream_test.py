@@ -326,6 +326,8 @@ def refuses(server):
         server.connect().close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:
+        return False  # as the port closes; the next one says
     return False
 
 
