@@ -23,8 +23,9 @@ use crate::tokenizer::byte_level_alphabet;
 /// added token, which the cut may have split.
 const LEFT_WORDS: usize = 4;
 const LEFT_BYTES: usize = 16;
-/// How many words of a text are encoded once.
+/// How many words of a text are encoded once, and the bytes of the longest.
 const KNOWN_WORDS: usize = 1 << 14;
+const KNOWN_BYTES: usize = 64;
 
 /// How texts of a tokenizer.json are cut.
 pub struct Cuts {
@@ -232,7 +233,7 @@ impl Slices<'_> {
         let before = ids.len();
         let tokens = self.tokenizer.get_model().tokenize(&letters)?;
         ids.extend(tokens.iter().map(|token| token.id));
-        if known.len() < KNOWN_WORDS {
+        if known.len() < KNOWN_WORDS && word.len() <= KNOWN_BYTES {
             known.insert(word.to_owned(), ids[before..].to_vec());
         }
         Ok(())
