@@ -428,6 +428,27 @@ TEST_F(RouterTest, WaitingPromptsHaveEightTimesTheTokensOfTheCacheAtMost) {
   EXPECT_NE(Start("/v1/completions", body), nullptr);
 }
 
+TEST_F(RouterTest, RoutesOfTextsRememberLongOnesByTenant) {
+  MakeReady();
+  router().SetKeys(kKeys);
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += fmt::format("{} ", i);
+  const auto found = [&](const std::string& path, const std::string& body, std::string_view key) {
+    const uint64_t before = tokenizer_.long_texts().found;
+    EXPECT_EQ(Post(path, body, key).status, 200) << path;
+    return tokenizer_.long_texts().found > before;
+  };
+  const std::pair<std::string, std::string> requests[] = {
+      {"/tokenize", fmt::format(R"({{"prompt": "{}"}})", text)},
+      {"/v1/messages/count_tokens",
+       fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}]}})", text)}};
+  for (const auto& [path, body] : requests) {
+    EXPECT_FALSE(found(path, body, "ann")) << path;
+    EXPECT_TRUE(found(path, body, "ann")) << path;
+    EXPECT_FALSE(found(path, body, "bob")) << path;
+  }
+}
+
 TEST_F(RouterTest, WhileDrainingNothingNewIsGenerated) {
   MakeReady();
   router().SetDraining();

@@ -135,19 +135,37 @@ TEST(PromptReader, GivesTheTokensThatAnEngineMakes) {
   const Tokenizer tokenizer = *Tokenizer::Load(model);
   const PromptReader reader(*Tokenizer::Load(model), *ChatTemplate::Load(model));
   using Tokens = std::optional<std::vector<TokenId>>;
-  EXPECT_EQ(reader.TokensOf(kCompletions, R"({"prompt": "Once upon"})"),
+  EXPECT_EQ(reader.TokensOf(kCompletions, R"({"prompt": "Once upon"})", ""),
             Tokens(*tokenizer.Encode("Once upon", true)));
   EXPECT_EQ(
-      reader.TokensOf(kCompletions, R"({"prompt": "Once upon", "add_special_tokens": false})"),
+      reader.TokensOf(kCompletions, R"({"prompt": "Once upon", "add_special_tokens": false})", ""),
       Tokens(*tokenizer.Encode("Once upon", false)));
-  EXPECT_EQ(reader.TokensOf(kCompletions, R"({"prompt": [3, 1, 2]})"), Tokens({3, 1, 2}));
-  EXPECT_EQ(reader.TokensOf(kCompletions, R"({"prompt": ["a b", "c"]})"),
+  EXPECT_EQ(reader.TokensOf(kCompletions, R"({"prompt": [3, 1, 2]})", ""), Tokens({3, 1, 2}));
+  EXPECT_EQ(reader.TokensOf(kCompletions, R"({"prompt": ["a b", "c"]})", ""),
             Tokens(*tokenizer.Encode("a b", true)));
-  EXPECT_EQ(reader.TokensOf(kCompletions, "{}"), Tokens());
-  EXPECT_EQ(reader.TokensOf(kCompletions, "no JSON"), Tokens());
+  EXPECT_EQ(reader.TokensOf(kCompletions, "{}", ""), Tokens());
+  EXPECT_EQ(reader.TokensOf(kCompletions, "no JSON", ""), Tokens());
   const char* const chat = R"({"messages": [{"role": "user", "content": "Hi"}]})";
-  EXPECT_TRUE(reader.TokensOf(kChat, chat));
-  EXPECT_EQ(PromptReader(*Tokenizer::Load(model), std::nullopt).TokensOf(kChat, chat), Tokens());
+  EXPECT_TRUE(reader.TokensOf(kChat, chat, ""));
+  const PromptReader without_chat(*Tokenizer::Load(model), std::nullopt);
+  EXPECT_EQ(without_chat.TokensOf(kChat, chat, ""), Tokens());
+}
+
+TEST(PromptReader, RemembersLongTextsByTenantAndSalt) {
+  const char* const model = BRAID_SOURCE_DIR "/models/braid-tiny";
+  const PromptReader reader(*Tokenizer::Load(model), std::nullopt);
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += fmt::format("{} ", i);
+  const auto found = [&](std::string_view tenant, std::string_view salt) {
+    const uint64_t before = reader.long_texts().found;
+    const std::string body = fmt::format(R"({{"prompt": "{}", "cache_salt": "{}"}})", text, salt);
+    ReadPromptKeys(kCompletions, body, {.tenant = tenant}, &reader);
+    return reader.long_texts().found > before;
+  };
+  EXPECT_FALSE(found("ann", "s"));
+  EXPECT_TRUE(found("ann", "s"));
+  EXPECT_FALSE(found("ben", "s"));
+  EXPECT_FALSE(found("ann", "t"));
 }
 
 TEST(PromptKeys, TenantsSaltsAndModelsShareNothing) {

@@ -22,7 +22,8 @@ class PromptReader {
       : tokenizer_(std::move(tokenizer)), chat_(std::move(chat)) {}
   // nullopt: engines refuse the request, or it goes on from what is stored at one of them.
   std::optional<std::vector<TokenId>> TokensOf(Endpoint endpoint, std::string_view body,
-                                               std::string_view tenant = {}) const;
+                                               std::string_view tenant) const;
+  LongTextStats long_texts() const { return tokenizer_.long_texts(); }
 
  private:
   Tokenizer tokenizer_;

@@ -38,9 +38,10 @@ class PrepareTest : public testing::Test {
                            .eos_tokens = {4064, 4066}}},
                  1) {}
 
-  Result<GenerationPlan, ApiError> Plan(Endpoint endpoint, const std::string& body) {
+  Result<GenerationPlan, ApiError> Plan(Endpoint endpoint, const std::string& body,
+                                        std::string_view tenant = "ann") {
     ASSIGN_OR_RETURN(auto parsed, ParseApiRequest(endpoint, body, service_.limits()));
-    return PlanGeneration(service_, std::move(parsed), "ann");
+    return PlanGeneration(service_, std::move(parsed), tenant);
   }
   Request First(Endpoint endpoint, const std::string& body) {
     auto plan = Plan(endpoint, body);
@@ -69,6 +70,23 @@ TEST_F(PrepareTest, AGrammarIsItsTenants) {
   EXPECT_EQ(request.grammar, GrammarText(GrammarKind::kRegex, "[ab]+", "ann"));
   EXPECT_TRUE(grammars_->Check(request.grammar).status);
   EXPECT_FALSE(grammars_->Known(GrammarText(GrammarKind::kRegex, "[ab]+", "ben")));
+}
+
+TEST_F(PrepareTest, LongTextsAreRememberedByTenantAndSalt) {
+  service_.context.card.context_tokens_max = 1 << 20;
+  std::string text;
+  for (int i = 0; i < 4000; ++i) text += fmt::format("{} ", i);
+  const auto found = [&](std::string_view tenant, std::string_view salt) {
+    const uint64_t before = tokenizer_.long_texts().found;
+    const std::string body =
+        fmt::format(R"({{"prompt": "{}", "cache_salt": "{}", "max_tokens": 1}})", text, salt);
+    EXPECT_TRUE(Plan(kCompletions, body, tenant));
+    return tokenizer_.long_texts().found > before;
+  };
+  EXPECT_FALSE(found("ann", "s"));
+  EXPECT_TRUE(found("ann", "s"));
+  EXPECT_FALSE(found("ben", "s"));
+  EXPECT_FALSE(found("ann", "t"));
 }
 
 TEST_F(PrepareTest, AbsentSamplingFieldsTakeTheModelsDefaultsThenNeutralValues) {
