@@ -33,7 +33,7 @@ import shaders  # noqa: E402
 LAYER = "VK_LAYER_KHRONOS_validation"
 SYNCHRONISATION = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
 GPU_ASSISTED = "VK_VALIDATION_FEATURE_ENABLE_GPU_ASSISTED_EXT"
-CORE = "VK_VALIDATION_FEATURE_DISABLE_CORE_CHECKS_EXT"
+NO_CORE = "VK_VALIDATION_FEATURE_DISABLE_CORE_CHECKS_EXT"
 FINDING = re.compile(r"^.*(?:Validation Error|VUID-|SYNC-HAZARD).*$", re.M)
 TOLERANCE = "2e-3"  # of a device's log-probabilities
 BEYOND = {"what": "a kernel writes far behind its memory", "kernel": "AddRows",
@@ -51,7 +51,7 @@ class Layers:
         own = self.folder / name
         own.mkdir()
         # Both at once are slow, and the layers advise against it.
-        features = ([f"enables = {SYNCHRONISATION},{GPU_ASSISTED}", f"disables = {CORE}"]
+        features = ([f"enables = {SYNCHRONISATION},{GPU_ASSISTED}", f"disables = {NO_CORE}"]
                     if self.gpu_assisted else [f"enables = {SYNCHRONISATION}"])  # fmt: skip
         lines = [*features, "report_flags = error,warn", f"log_filename = {own}/log",
                  "debug_action = VK_DBG_LAYER_ACTION_LOG_MSG"]  # fmt: skip

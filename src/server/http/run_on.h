@@ -17,8 +17,8 @@
 namespace braid {
 
 // Runs work() on a thread of the pool; the coroutine goes on on its own thread with the result, or
-// with what work() threw. Unlike co_spawn, which sends a coroutine that never waited through the
-// pool's queue a second time, so that a result would wait for the work that came after it.
+// with what work() threw. (co_spawn sends a coroutine that never waits through the pool's queue a
+// second time, so that its result waits for the work that came after it.)
 template <class Work>
 boost::asio::awaitable<std::invoke_result_t<Work&>> RunOn(boost::asio::thread_pool& pool,
                                                           Work work) {
