@@ -227,25 +227,29 @@ TEST_F(PlacementTest, TenantsThatAlwaysWaitAreServedAlike) {
   EXPECT_NEAR(static_cast<double>(tokens["long"]), 8000, 600);
 }
 
-// A device on which a step takes 1 ms, and 20 us more for every prompt token.
-int64_t Duration(const Plan& plan) {
+// A device on which a step takes 1 ms, and so much more for every prompt token.
+int64_t Duration(const Plan& plan, int64_t token_us) {
   int64_t prompt = 0;
   for (const Row& row : plan.rows) prompt += row.token_count > 1 ? row.token_count : 0;
-  return 1000 + 20 * prompt;
+  return 1000 + token_us * prompt;
 }
 
 TEST_F(PlacementTest, ALongPromptDoesNotMakeStepsLongerThanTheLatencyAskedFor) {
-  for (const int64_t latency_us : {int64_t{0}, int64_t{5000}}) {
+  struct Case {
+    int64_t latency_us, token_us;
+    int32_t tokens;  // that fit a step; 0: as many as there are
+  };
+  for (const Case& c : {Case{0, 20, 0}, Case{5000, 20, 192}, Case{5000, 200, 16}}) {
     SchedulerConfig config = Config(1);
     config.cache.pages = 2000;
     config.running_max = 32;
     config.step_tokens_max = 2048;
-    config.decode_latency_us = latency_us;
+    config.decode_latency_us = c.latency_us;
     Use(config);
     for (TokenId i = 0; i < 16; ++i) Send(Make(30, 2000, i * 100));
     for (int i = 0; i < 20; ++i) {
       const Plan plan = s_.NextPlan();
-      LandAfter(plan, Duration(plan));
+      LandAfter(plan, Duration(plan, c.token_us));
     }
     const RequestId big = Send(Make(20000, 1, 20000));
     int64_t longest = 0, steps = 0;
@@ -254,14 +258,14 @@ TEST_F(PlacementTest, ALongPromptDoesNotMakeStepsLongerThanTheLatencyAskedFor) {
       ASSERT_GE(plan.rows.size(), 16u);  // nobody misses a step
       reading = false;
       for (const Row& row : plan.rows) reading |= row.request == big && !row.sample;
-      longest = std::max(longest, Duration(plan));
-      LandAfter(plan, Duration(plan));
+      longest = std::max(longest, Duration(plan, c.token_us));
+      LandAfter(plan, Duration(plan, c.token_us));
     }
-    if (latency_us == 0) {
+    if (c.tokens == 0) {
       EXPECT_GT(longest, 40000);
     } else {
-      EXPECT_LE(longest, latency_us);
-      EXPECT_LE(steps, 20000 / 192 + 5);  // and it uses what it may: 192 tokens are 4.8 ms
+      EXPECT_LE(longest, c.latency_us);
+      EXPECT_LE(steps, 20000 / c.tokens + 5);  // and it uses what it may
     }
     Drain();
   }

@@ -33,7 +33,7 @@ int32_t ChunkTokens(const Sequence& s, const ChunkLimits& limits) {
   const int32_t to_boundary = end / kBlockTokens * kBlockTokens - s.planned;
   if (count < remaining) {
     if (to_boundary > 0) return to_boundary;
-    return limits.first || count == limits.chunk_max ? count : 0;
+    return count >= limits.least || count == limits.chunk_max ? count : 0;
   }
   // From inside one block to inside another beyond the next it would hold four states, not three.
   const bool inside = s.planned % kBlockTokens != 0 && end % kBlockTokens != 0;

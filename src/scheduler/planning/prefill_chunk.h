@@ -18,12 +18,12 @@ int32_t PrefillRemainder(const Sequence& s);
 struct ChunkLimits {
   int32_t budget = 0;     // tokens that the step has left
   int32_t chunk_max = 0;  // of one sequence in one step; 0: the budget
-  bool first = false;     // the prefill that must go on
+  int32_t least = 1;      // what is worth a row that reaches neither a boundary nor the cut
   bool has_state = false;
 };
 
-// Chunks end at block boundaries where the budget reaches one. Less than a block is worth a row
-// only for the first prefill, or when chunks are limited to less than a block; 0 otherwise.
+// Chunks end at block boundaries where the budget reaches one. Where it does not, they have `least`
+// tokens or more, or `chunk_max`; 0 when the budget has not so many.
 int32_t ChunkTokens(const Sequence& s, const ChunkLimits& limits);
 
 }  // namespace braid

@@ -17,9 +17,9 @@ class PrefillChunkTest : public ::testing::Test {
     s_.prefill_end = end;
     s_.reuses = true;
   }
-  int32_t Chunk(int32_t budget, bool first = true, int32_t chunk_max = 0) const {
+  int32_t Chunk(int32_t budget, int32_t least = 1, int32_t chunk_max = 0) const {
     return ChunkTokens(
-        s_, {.budget = budget, .chunk_max = chunk_max, .first = first, .has_state = true});
+        s_, {.budget = budget, .chunk_max = chunk_max, .least = least, .has_state = true});
   }
   Sequence& Follower(int32_t awaited) {
     Sequence& f = followers_.emplace_back(Request{}, geometry_);
@@ -93,17 +93,20 @@ TEST_F(PrefillChunkTest, AChunkEndsAtABoundaryWhereTheBudgetReachesOne) {
   EXPECT_EQ(Chunk(54), 54);
 }
 
-TEST_F(PrefillChunkTest, LessThanABlockIsWorthARowForTheFirstOnly) {
-  EXPECT_EQ(Chunk(50, true), 50);
-  EXPECT_EQ(Chunk(50, false), 0);
-  EXPECT_EQ(Chunk(64, false), 64);
+TEST_F(PrefillChunkTest, LessThanIsWorthARowIsNone) {
+  EXPECT_EQ(Chunk(50), 50);
+  EXPECT_EQ(Chunk(50, 50), 50);
+  EXPECT_EQ(Chunk(50, 51), 0);
+  EXPECT_EQ(Chunk(64, 100), 64);  // it reaches a boundary
+  At(10, 60);
+  EXPECT_EQ(Chunk(50, 100), 50);  // and all that remains
 }
 
 TEST_F(PrefillChunkTest, ALimitOfChunksHoldsAndMayBeLessThanABlock) {
-  EXPECT_EQ(Chunk(500, true, 128), 128);
-  EXPECT_EQ(Chunk(500, true, 130), 128);
-  EXPECT_EQ(Chunk(500, false, 16), 16);  // the limit itself, not a crumb of the budget
-  EXPECT_EQ(Chunk(10, false, 16), 0);
+  EXPECT_EQ(Chunk(500, 1, 128), 128);
+  EXPECT_EQ(Chunk(500, 1, 130), 128);
+  EXPECT_EQ(Chunk(500, 64, 16), 16);  // the limit itself, not a crumb of the budget
+  EXPECT_EQ(Chunk(10, 64, 16), 0);
 }
 
 // A row from inside one block to inside another beyond the next would hold four states.

@@ -265,7 +265,9 @@ void StepPlanner::PlanPrefills(DpRankId rank) {
   if (prefills_.empty()) return;
   Sequence& first = *prefills_.front();
   const int32_t budget = PrefillBudget(static_cast<int32_t>(parts_[rank].plan.tokens.size()));
-  // The first gets half at least and what the others leave; they go shortest remainder first.
+  // The first gets half at least and what the others leave; they go shortest remainder first. A row
+  // of less than a block is worth it for them where half a budget is no block.
+  const int32_t least = budget >= 2 * kBlockTokens ? kBlockTokens : kEighthTokens;
   int32_t shared = budget - std::min(first.prefill_end - first.planned, budget - budget / 2);
   std::stable_sort(prefills_.begin() + 1, prefills_.end(),
                    [](const Sequence* a, const Sequence* b) {
@@ -273,16 +275,16 @@ void StepPlanner::PlanPrefills(DpRankId rank) {
                    });
   int32_t used = 0;
   for (size_t i = 1; i < prefills_.size() && used < shared; ++i) {
-    used += PlanChunk(*prefills_[i], shared - used, false);
+    used += PlanChunk(*prefills_[i], shared - used, least);
   }
-  PlanChunk(first, budget - used, true);
+  PlanChunk(first, budget - used, 1);
 }
 
-int32_t StepPlanner::PlanChunk(Sequence& s, int32_t budget, bool first) {
+int32_t StepPlanner::PlanChunk(Sequence& s, int32_t budget, int32_t least) {
   if (!s.Is<Prefilling>()) return 0;  // preempted a moment ago
   const int32_t count = ChunkTokens(s, {.budget = budget,
                                         .chunk_max = config_.chunk_tokens_max,
-                                        .first = first,
+                                        .least = least,
                                         .has_state = has_state_});
   if (count == 0) return 0;
   while (!AddRow(s, count)) {

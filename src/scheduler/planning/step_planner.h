@@ -56,7 +56,7 @@ class StepPlanner {
   void PlanMove(Sequence& s, Place place, Direction direction);
   void PlanPrefills(DpRankId rank);
   int32_t PrefillBudget(int32_t planned) const;
-  int32_t PlanChunk(Sequence& s, int32_t budget, bool first);
+  int32_t PlanChunk(Sequence& s, int32_t budget, int32_t least);
   bool AddRow(Sequence& s, int32_t count, int32_t drafts = 0);
   bool Cover(Sequence& s, int32_t start, int32_t end);
   template <class F>

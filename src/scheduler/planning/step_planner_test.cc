@@ -295,6 +295,72 @@ TEST_F(StepPlannerTest, ARationGrowsWithMeasuredSteps) {
   EXPECT_EQ(plan.tokens.size(), 1u + 68u + 256u);
 }
 
+// A block of a prompt takes longer than a step may.
+class SlowPrefillTest : public StepPlannerTest {
+ protected:
+  SlowPrefillTest() {
+    SchedulerConfig config = Config();
+    config.decode_latency_us = 4000;
+    Use(config);
+    decoding_ = &Send(Make(30, 500));
+    Land(planner().Next(), 3000);  // 100 us for each token
+    Land(planner().Next(), 500);
+  }
+  void Land(const Plan& plan, int64_t duration_us) {
+    StepDone done = DoneOf(plan);
+    done.duration_us = duration_us;
+    Complete(done);
+  }
+
+  Sequence* decoding_;
+};
+
+TEST_F(SlowPrefillTest, PromptsAreRationedInEighthsOfABlockThatEndAtItsBoundary) {
+  Sequence& s = Send(Make(500, 8, 1000));
+  struct Step {
+    int32_t tokens;
+    int64_t token_us;
+  };
+  // 3.5 ms are 35 tokens, later 40 and 42; 24 are left of the block then.
+  for (const Step step : {Step{32, 100}, Step{32, 100}, Step{32, 100}, Step{32, 100},  //
+                          Step{32, 70}, Step{32, 70}, Step{40, 70}, Step{24, 70}}) {
+    const Plan plan = planner().Next();
+    EXPECT_EQ(RowsOf(plan), (Rows{{decoding_->id.value, 1}, {s.id.value, step.tokens}}));
+    Land(plan, 500 + step.token_us * step.tokens);
+  }
+}
+
+TEST_F(SlowPrefillTest, TwoEighthsAreComputedThoughTheyTakeLonger) {
+  Sequence& s = Send(Make(500, 8, 1000));
+  Land(planner().Next(), 500 + 32 * 4000);
+  EXPECT_EQ(RowsOf(planner().Next()), (Rows{{decoding_->id.value, 1}, {s.id.value, 16}}));
+}
+
+TEST_F(SlowPrefillTest, AStepThatCannotBeShortHasAWholeBlock) {
+  Sequence& s = Send(Make(500, 8, 1000));
+  Land(planner().Next(), 500 + 32 * 8000);
+  for (const int32_t count : {32, 64, 64}) {  // the rest of the first block
+    const Plan plan = planner().Next();
+    EXPECT_EQ(RowsOf(plan), (Rows{{decoding_->id.value, 1}, {s.id.value, count}}));
+    Land(plan, 500 + 8000 * count);
+  }
+}
+
+TEST_F(SlowPrefillTest, AShortPromptTakesHalfOfTheRation) {
+  Sequence& big = Send(Make(500, 8, 1000));
+  Sequence& small = Send(Make(40, 8, 2000));
+  for (const int32_t count : {16, 16}) {
+    const Plan plan = planner().Next();
+    EXPECT_EQ(RowsOf(plan), (Rows{{decoding_->id.value, 1},
+                                  {small.id.value, count},
+                                  {big.id.value, 16}}));
+    Land(plan, 500 + 3200);
+  }
+  EXPECT_EQ(RowsOf(planner().Next()), (Rows{{decoding_->id.value, 1},  //
+                                            {small.id.value, 8},
+                                            {big.id.value, 24}}));
+}
+
 TEST_F(StepPlannerTest, RanksHaveABudgetEachAndTheirRowsInOrder) {
   SchedulerConfig config = Config();
   config.dp_ranks = 2;
