@@ -239,7 +239,7 @@ TEST_F(PlacementTest, ALongPromptDoesNotMakeStepsLongerThanTheLatencyAskedFor) {
     int64_t latency_us, token_us;
     int32_t tokens;  // that fit a step; 0: as many as there are
   };
-  for (const Case& c : {Case{0, 20, 0}, Case{5000, 20, 192}, Case{5000, 200, 16}}) {
+  for (const Case& c : {Case{0, 20, 0}, Case{5000, 20, 192}, Case{5000, 200, 20}}) {
     SchedulerConfig config = Config(1);
     config.cache.pages = 2000;
     config.running_max = 32;

@@ -32,7 +32,7 @@ int32_t ChunkTokens(const Sequence& s, const ChunkLimits& limits) {
   const int32_t end = s.planned + count;
   const int32_t to_boundary = end / kBlockTokens * kBlockTokens - s.planned;
   if (count < remaining) {
-    if (to_boundary > 0) return to_boundary;
+    if (to_boundary > 0 && limits.budget >= kBlockTokens) return to_boundary;
     return count >= limits.least || count == limits.chunk_max ? count : 0;
   }
   // From inside one block to inside another beyond the next it would hold four states, not three.

@@ -22,8 +22,8 @@ struct ChunkLimits {
   bool has_state = false;
 };
 
-// Chunks end at block boundaries where the budget reaches one. Where it does not, they have `least`
-// tokens or more, or `chunk_max`; 0 when the budget has not so many.
+// Chunks end at block boundaries where a budget of a block or more reaches one. Where it does not,
+// they have `least` tokens or more, or `chunk_max`; 0 when the budget has not so many.
 int32_t ChunkTokens(const Sequence& s, const ChunkLimits& limits);
 
 }  // namespace braid

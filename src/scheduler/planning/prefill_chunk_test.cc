@@ -85,12 +85,21 @@ TEST_F(PrefillChunkTest, TheRemainderEndsAtTheFirstFollower) {
   EXPECT_EQ(PrefillRemainder(s_), 320);
 }
 
-TEST_F(PrefillChunkTest, AChunkEndsAtABoundaryWhereTheBudgetReachesOne) {
+TEST_F(PrefillChunkTest, AChunkEndsAtABoundaryWhereABudgetOfABlockReachesOne) {
   EXPECT_EQ(Chunk(200), 192);
   EXPECT_EQ(Chunk(192), 192);
+  EXPECT_EQ(Chunk(64), 64);
   At(10, 1000);
   EXPECT_EQ(Chunk(100), 54);
-  EXPECT_EQ(Chunk(54), 54);
+  EXPECT_EQ(Chunk(64), 54);
+  EXPECT_EQ(Chunk(64, 1, 60), 54);
+}
+
+TEST_F(PrefillChunkTest, AChunkOfABudgetOfLessPassesOverABoundary) {
+  At(60, 1000);
+  EXPECT_EQ(Chunk(63), 63);
+  EXPECT_EQ(Chunk(35), 35);
+  EXPECT_EQ(Chunk(4), 4);
 }
 
 TEST_F(PrefillChunkTest, LessThanIsWorthARowIsNone) {

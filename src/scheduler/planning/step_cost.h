@@ -51,9 +51,6 @@ class DecodeLine {
   int64_t slope_ns_ = 0;
 };
 
-// Of a block: how prompts are divided in steps that have no room for a block of each.
-inline constexpr int32_t kEighthTokens = kBlockTokens / 8;
-
 class StepCost {
  public:
   void Learn(int64_t duration_us, int32_t prefill_tokens, int32_t decode_tokens) {
@@ -70,18 +67,23 @@ class StepCost {
   const DecodeLine& decode() const { return decode_line_; }
 
   // How many prompt tokens fit a step of `latency_us` beside the rows that decode: whole blocks, or
-  // eighths where not one block fits, two at least. One block before the first measurement, and
-  // where steps are much longer than asked for whatever they compute, as blocks cost less a token.
+  // less than a block where not one fits, kRationLeast at least. One block before the first
+  // measurement, and where steps are much longer than asked for whatever they compute, as blocks
+  // cost less a token.
   int32_t Ration(int64_t latency_us, int32_t budget) const {
-    constexpr int64_t kLeast = 2 * kEighthTokens;
     const int64_t fit = token_ns_ == 0 ? 0 : (latency_us * 1000 - decode_ns_) / token_ns_;
-    const bool divides = fit < kBlockTokens && fit >= kLeast / 8;
-    const int64_t unit = divides ? kEighthTokens : kBlockTokens;
-    const int64_t tokens = std::max(fit / unit * unit, divides ? kLeast : kBlockTokens);
+    int64_t tokens = kBlockTokens;
+    if (fit >= kBlockTokens) {
+      tokens = fit / kBlockTokens * kBlockTokens;
+    } else if (fit >= kRationLeast / 8) {
+      tokens = std::max<int64_t>(fit, kRationLeast);
+    }
     return static_cast<int32_t>(std::min<int64_t>(tokens, budget));
   }
 
  private:
+  static constexpr int32_t kRationLeast = kBlockTokens / 4;
+
   // Of the last few measurements, later ones weighing more.
   static int64_t Mean(int64_t mean, int64_t value) {
     return mean == 0 ? value : (3 * mean + value) / 4;

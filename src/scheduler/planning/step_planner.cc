@@ -265,10 +265,13 @@ void StepPlanner::PlanPrefills(DpRankId rank) {
   if (prefills_.empty()) return;
   Sequence& first = *prefills_.front();
   const int32_t budget = PrefillBudget(static_cast<int32_t>(parts_[rank].plan.tokens.size()));
-  // The first gets half at least and what the others leave; they go shortest remainder first. A row
-  // of less than a block is worth it for them where half a budget is no block.
-  const int32_t least = budget >= 2 * kBlockTokens ? kBlockTokens : kEighthTokens;
-  int32_t shared = budget - std::min(first.prefill_end - first.planned, budget - budget / 2);
+  // The first gets half at least and what the others leave; they go shortest remainder first. Where
+  // half a budget is no block, it gets every other budget, and less than a block is worth a row.
+  const bool turns = budget < 2 * kBlockTokens;
+  const int32_t least = turns ? kBlockTokens / 8 : kBlockTokens;
+  int32_t firsts = budget - budget / 2;
+  if (turns) firsts = counts_.steps % 2 == 0 ? budget : 0;
+  const int32_t shared = budget - std::min(first.prefill_end - first.planned, firsts);
   std::stable_sort(prefills_.begin() + 1, prefills_.end(),
                    [](const Sequence* a, const Sequence* b) {
                      return PrefillRemainder(*a) < PrefillRemainder(*b);

@@ -315,50 +315,47 @@ class SlowPrefillTest : public StepPlannerTest {
   Sequence* decoding_;
 };
 
-TEST_F(SlowPrefillTest, PromptsAreRationedInEighthsOfABlockThatEndAtItsBoundary) {
+TEST_F(SlowPrefillTest, PromptsGetLessThanABlock) {
   Sequence& s = Send(Make(500, 8, 1000));
   struct Step {
     int32_t tokens;
     int64_t token_us;
   };
-  // 3.5 ms are 35 tokens, later 40 and 42; 24 are left of the block then.
-  for (const Step step : {Step{32, 100}, Step{32, 100}, Step{32, 100}, Step{32, 100},  //
-                          Step{32, 70}, Step{32, 70}, Step{40, 70}, Step{24, 70}}) {
+  // What 3.5 ms are.
+  for (const Step step : {Step{35, 100}, Step{35, 100}, Step{35, 70}, Step{37, 70}, Step{40, 70}}) {
     const Plan plan = planner().Next();
     EXPECT_EQ(RowsOf(plan), (Rows{{decoding_->id.value, 1}, {s.id.value, step.tokens}}));
     Land(plan, 500 + step.token_us * step.tokens);
   }
 }
 
-TEST_F(SlowPrefillTest, TwoEighthsAreComputedThoughTheyTakeLonger) {
+TEST_F(SlowPrefillTest, AQuarterOfABlockIsComputedThoughItTakesLonger) {
   Sequence& s = Send(Make(500, 8, 1000));
-  Land(planner().Next(), 500 + 32 * 4000);
+  Land(planner().Next(), 500 + 35 * 4000);
   EXPECT_EQ(RowsOf(planner().Next()), (Rows{{decoding_->id.value, 1}, {s.id.value, 16}}));
 }
 
 TEST_F(SlowPrefillTest, AStepThatCannotBeShortHasAWholeBlock) {
   Sequence& s = Send(Make(500, 8, 1000));
-  Land(planner().Next(), 500 + 32 * 8000);
-  for (const int32_t count : {32, 64, 64}) {  // the rest of the first block
+  Land(planner().Next(), 500 + 35 * 8000);
+  for (const int32_t count : {29, 64, 64}) {  // up to the boundary first
     const Plan plan = planner().Next();
     EXPECT_EQ(RowsOf(plan), (Rows{{decoding_->id.value, 1}, {s.id.value, count}}));
     Land(plan, 500 + 8000 * count);
   }
 }
 
-TEST_F(SlowPrefillTest, AShortPromptTakesHalfOfTheRation) {
+TEST_F(SlowPrefillTest, AShortPromptAndALongOneTakeTurns) {
   Sequence& big = Send(Make(500, 8, 1000));
   Sequence& small = Send(Make(40, 8, 2000));
-  for (const int32_t count : {16, 16}) {
+  const std::pair<int64_t, int32_t> decode = {decoding_->id.value, 1};
+  for (const Rows& rows : {Rows{decode, {big.id.value, 35}}, Rows{decode, {small.id.value, 35}},
+                           Rows{decode, {big.id.value, 35}},
+                           Rows{decode, {small.id.value, 5}, {big.id.value, 30}}}) {
     const Plan plan = planner().Next();
-    EXPECT_EQ(RowsOf(plan), (Rows{{decoding_->id.value, 1},
-                                  {small.id.value, count},
-                                  {big.id.value, 16}}));
-    Land(plan, 500 + 3200);
+    EXPECT_EQ(RowsOf(plan), rows);
+    Land(plan, 500 + 100 * 35);
   }
-  EXPECT_EQ(RowsOf(planner().Next()), (Rows{{decoding_->id.value, 1},  //
-                                            {small.id.value, 8},
-                                            {big.id.value, 24}}));
 }
 
 TEST_F(StepPlannerTest, RanksHaveABudgetEachAndTheirRowsInOrder) {
