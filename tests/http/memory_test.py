@@ -101,6 +101,27 @@ def test_storms_stay_within_the_memory_and_give_it_back(server):
     assert server.metric("server_memory_bytes", 'kind="used"') == 0
 
 
+def heaps(pid):
+    """How many heaps the process has beside the first: 64 MiB each, most of them only reserved."""
+    text = pathlib.Path(f"/proc/{pid}/maps").read_text(encoding="ascii")
+    maps = [(int(begin, 16), int(end, 16), access) for begin, end, access
+            in re.findall(r"^(\w+)-(\w+) (\S+) \S+ \S+ 0 *$", text, re.M)]
+    return sum(used[:2] == (begin, rest[0]) and rest[1] == begin + 64 * MIB
+               and (used[2], rest[2]) == ("rw-p", "---p")
+               for used, rest in zip(maps, maps[1:])
+               for begin in [used[0] // (64 * MIB) * 64 * MIB])
+
+
+# A thread waits while the allocator trims a heap that it shares, up to half a second.
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer has an allocator of its own")
+def test_threads_have_heaps_of_their_own(server):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for text in ("small", "large " * 50_000):
+            list(pool.map(lambda _: server.post("/tokenize", {"prompt": text}), range(8)))
+    names = {path.read_text() for path in pathlib.Path(f"/proc/{server.pid}/task").glob("*/comm")}
+    assert heaps(server.pid) >= len(names) - 1, names  # the main thread has the first heap
+
+
 def test_less_memory_than_one_request_needs_is_refused():
     binary = os.environ.get("BRAID_BIN", str(ROOT / "build/release/braid"))
     done = subprocess.run([binary, "serve", "models/braid-tiny", "--port", "0", "--memory", "200M",
