@@ -228,6 +228,22 @@ TEST_P(EqualityTest, InChunksOfOtherSizes) {
   }
 }
 
+// Beside twelve answers a step of 64 tokens has no room for a block: rows begin and end inside them.
+TEST_P(EqualityTest, InRowsThatPassOverBoundaries) {
+  SchedulerConfig config = config_;
+  config.step_tokens_max = kBlockTokens;
+  config.running_max = 16;
+  Engine run(machine(), config);
+  for (int64_t id = 0; id < 12; ++id) {
+    run.Submit(MakeRequest(id, Tokens(100 + static_cast<uint64_t>(id), 5), 16));
+  }
+  run.Step();
+  run.Submit(target_);
+  run.Submit(MakeRequest(12, Tokens(200, 90), 20));
+  run.Drain();
+  ExpectSame(run.answer(kTarget), want_);
+}
+
 TEST_P(EqualityTest, OneStepAhead) {
   Engine run(machine(), config_, 1);
   Request first = target_;
