@@ -282,7 +282,11 @@ def test_a_gateway_asks_which_engine_to_use(start_router, start_engine, tmp_path
     keys.write_text(json.dumps({"keys": [{"name": "ann", "key": "key-of-ann", "admin": True}]}))
     router = start_router({name: one.port for name, one in engines.items()}, "--api-key-file",
                           str(keys), ready=False)
-    wait_for(lambda: router.get("/ready")[0] == 200, 30)
+
+    def both_ready():  # the router itself is with the first
+        listed = router.request("GET", "/engines", None, **key("key-of-ann"))[2]
+        return all(engine["state"] == "ready" for engine in json.loads(listed)["data"])
+    wait_for(both_ready, 30)
     long = {"prompt": "Once upon a time " * 100, "max_tokens": 2}
 
     def ask(path, body=None, method="POST"):
