@@ -228,7 +228,7 @@ TEST_P(EqualityTest, InChunksOfOtherSizes) {
   }
 }
 
-// Beside twelve answers a step of 64 tokens has no room for a block: rows begin and end inside them.
+// Beside twelve answers a step of 64 tokens has no room for a block: rows end inside blocks.
 TEST_P(EqualityTest, InRowsThatPassOverBoundaries) {
   SchedulerConfig config = config_;
   config.step_tokens_max = kBlockTokens;
