@@ -92,6 +92,7 @@ TEST_F(PrefillChunkTest, AChunkEndsAtABoundaryWhereABudgetOfABlockReachesOne) {
   At(10, 1000);
   EXPECT_EQ(Chunk(100), 54);
   EXPECT_EQ(Chunk(64), 54);
+  EXPECT_EQ(Chunk(54), 54);
   EXPECT_EQ(Chunk(64, 1, 60), 54);
 }
 

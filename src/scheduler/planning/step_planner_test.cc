@@ -358,6 +358,16 @@ TEST_F(SlowPrefillTest, AShortPromptAndALongOneTakeTurns) {
   }
 }
 
+TEST_F(SlowPrefillTest, WhatIsWorthNoRowIsLeftToTheFirst) {
+  Sequence& big = Send(Make(500, 8, 1000));
+  Sequence& small = Send(Make(28, 8, 2000));
+  Send(Make(400, 8, 3000));
+  Land(planner().Next(), 500 + 100 * 35);
+  EXPECT_EQ(RowsOf(planner().Next()), (Rows{{decoding_->id.value, 1},  // it is the others' turn
+                                            {small.id.value, 28},
+                                            {big.id.value, 7}}));
+}
+
 TEST_F(StepPlannerTest, RanksHaveABudgetEachAndTheirRowsInOrder) {
   SchedulerConfig config = Config();
   config.dp_ranks = 2;
