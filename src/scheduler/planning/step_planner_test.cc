@@ -358,6 +358,17 @@ TEST_F(SlowPrefillTest, AShortPromptAndALongOneTakeTurns) {
   }
 }
 
+TEST_F(StepPlannerTest, PromptsTakeTurnsWithABudgetOfOneBlock) {
+  SchedulerConfig config = Config();
+  config.step_tokens_max = 64;
+  Use(config);
+  Sequence& first = Send(Make(500, 8));
+  Sequence& other = Send(Make(400, 8, 2000));
+  for (const RequestId id : {first.id, other.id, first.id, other.id}) {
+    EXPECT_EQ(RowsOf(Step()), (Rows{{id.value, 64}}));
+  }
+}
+
 TEST_F(SlowPrefillTest, WhatIsWorthNoRowIsLeftToTheFirst) {
   Sequence& big = Send(Make(500, 8, 1000));
   Sequence& small = Send(Make(28, 8, 2000));
