@@ -3,7 +3,7 @@
 
     bench/plan_vs_measured.py [--braid build/release/braid] [--rounds 2] [--quick]
         [--families hybrid,latent,attention,dense] [--formats bf16,fp8,int8,int4]
-        [--tokens-max 16384] [--run-with COMMAND] [--json FILE]
+        [--tables cells,gains,ranks] [--tokens-max 16384] [--run-with COMMAND] [--json FILE]
 
 Makes a small model of each family; dense, which is left out by default, is one that caches do not
 hold (1.4 GiB). In each round `braid bench ops --model` measures the parts of its steps, then `braid
@@ -11,11 +11,11 @@ bench offline` prefill and decode of each cell. The plan takes the medians of th
 those of the cells. Prints predicted by measured for each cell, the share of cells within 15 %, and
 the median of each row: a median away from 1 is a systematic error. Two further groups of cells are
 the steps with drafts, and two ranks of one thread each; the links of the latter have the rates that
-`braid bench dispatch` measures. A second table has what drafts gain, predicted and measured, if
-most of them are right. What the host adds to a step is what traces of the model show between the
-last operation of a step and the first one of the next. Cells of more prompt tokens than
---tokens-max are left out. --run-with puts a command before those that measure, for a machine that
-is busy.
+`braid bench dispatch` measures. A second table has what drafts gain, predicted and measured in the
+same rounds, if most of them are right. --tables leaves some of these out. What the host adds to a
+step is what traces of the model show between the last operation of a step and the first one of the
+next. Cells of more prompt tokens than --tokens-max are left out. --run-with puts a command before
+those that measure, for a machine that is busy.
 """
 
 import argparse
@@ -97,6 +97,12 @@ class Bench:
                 "decode": sequences / found["decode_tokens_per_second"],
                 "right": found["drafts_accepted"] / max(1, found["drafts"])}  # fmt: skip
 
+    def gain(self, model, weights, sequences, context):
+        return self.measure("bench", "drafts", model, "--weights", weights, "--repeat", 1,
+                            "--sequences", sequences, "--input-tokens", context,
+                            "--output-tokens", OUTPUT_TOKENS, "--draft", DRAFTS,
+                            "--draft-acceptance", ACCEPTANCE)  # fmt: skip
+
     def host_seconds(self, model, sequences):
         """From a decode step's last operation to the next step's first one, by a trace."""
         file = self.folder / "trace.json"
@@ -166,10 +172,15 @@ def one_rank(bench, name, options):
     model, lines = bench.model(name), bench.folder / f"{name}.jsonl"
     formats, cells = options.formats.split(","), cells_of(options)
     drafts = [cell for cell in cells if cell[1] == CONTEXTS[1]] if name in DRAFTING else []
-    measured = {}
+    gains = drafts if "gains" in options.tables else []
+    cells, drafts = (cells, drafts) if "cells" in options.tables else ([], [])
+    measured, gained = {}, {}
     for _ in range(options.rounds):
         bench.calibrate(lines, model, formats)
         for weights in formats:
+            for cell in gains:
+                found = bench.gain(model, weights, *cell)
+                gained.setdefault((weights, *cell), []).append(found)
             for cell in cells:
                 key = (name, weights, "", *cell)
                 found = bench.offline(model, weights, *cell, "--draft", "off")
@@ -178,12 +189,13 @@ def one_rank(bench, name, options):
                 key = (name, weights, "drafts", *cell)
                 found = bench.offline(model, weights, *cell, "--draft", DRAFTS)
                 measured.setdefault(key, []).append(found)
-    device = bench.host(lines, model)
+    device, rows = bench.host(lines, model), []
     for (_, weights, kind, *cell), samples in measured.items():
         words = ["--drafts", DRAFTS, "--draft-acceptance", median_of(samples, "right")]
-        yield (name, weights, kind, *cell), samples, bench.plan(
-            lines, device, model, weights, *cell, *(words if kind else [])
-        )
+        rows.append(((name, weights, kind, *cell), samples, bench.plan(
+            lines, device, model, weights, *cell, *(words if kind else []))))  # fmt: skip
+    return rows, [speed_up(bench, lines, device, model, *key, samples)
+                  for key, samples in gained.items()]  # fmt: skip
 
 
 def two_ranks(bench, name, options):
@@ -211,30 +223,22 @@ def acceptance_of(tokens_per_step, drafts):
     return least
 
 
-def speed_ups(bench, name, options):
+def speed_up(bench, lines, device, model, weights, sequences, context, samples):
     """(weights, sequences, predicted, measured) of drafts of an artificial acceptance.
 
-    Runs after one_rank, whose calibration it uses. Predicted are steps that bring as many tokens as
-    the measured ones, whose answers end among drafts.
+    Predicted are steps that bring as many tokens as the measured ones, whose answers end among
+    drafts.
     """
-    model, lines = bench.model(name), bench.folder / f"{name}.jsonl"
-    device, found = bench.host(lines, model), []
-    context = CONTEXTS[1]
-    for weights in options.formats.split(","):
-        for sequences in [s for s, c in cells_of(options) if c == context]:
-            measured = bench.measure("bench", "drafts", model, "--weights", weights, "--repeat", 3,
-                                     "--sequences", sequences, "--input-tokens", context,
-                                     "--output-tokens", OUTPUT_TOKENS, "--draft", DRAFTS,
-                                     "--draft-acceptance", ACCEPTANCE)  # fmt: skip
-            right = acceptance_of(measured["tokens_per_step"], DRAFTS)
-            without, with_drafts = (
-                bench.plan(lines, device, model, weights, sequences, context, *words)["decode"]
-                for words in ((), ("--drafts", DRAFTS, "--draft-acceptance", right)))  # fmt: skip
-            found.append((weights, sequences, without / with_drafts, measured["speed_up"]))
-    return found
+    right = acceptance_of(median_of(samples, "tokens_per_step"), DRAFTS)
+    without, with_drafts = (
+        bench.plan(lines, device, model, weights, sequences, context, *words)["decode"]
+        for words in ((), ("--drafts", DRAFTS, "--draft-acceptance", right)))  # fmt: skip
+    return weights, sequences, without / with_drafts, median_of(samples, "speed_up")
 
 
 def show_speed_ups(name, found):
+    if not found:
+        return
     print(f"\n{DRAFTS} drafts a step of the {name} model, {ACCEPTANCE} of them right (artificial):")
     print("| weights | sequences | speed-up predicted | measured | ratio |")
     print("|---" * 5 + "|")
@@ -273,6 +277,8 @@ def main():
     parser.add_argument("--braid", default="build/release/braid")
     parser.add_argument("--families", default="hybrid,latent,attention")
     parser.add_argument("--formats", default="bf16,fp8,int8,int4")
+    parser.add_argument("--tables", default="cells,gains,ranks",
+                        type=lambda text: text.split(","))  # fmt: skip
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--tokens-max", type=int, default=16384)
     parser.add_argument("--quick", action="store_true", help="few cells, no ranks")
@@ -284,17 +290,16 @@ def main():
         folder = pathlib.Path(options.models or temporary)
         folder.mkdir(exist_ok=True)
         bench = Bench(options.braid, options.run_with, folder)
-        rows = []
-        for name in options.families.split(","):
-            rows += one_rank(bench, name, options)
-        gains = {name: speed_ups(bench, name, options)
-                 for name in options.families.split(",") if name in DRAFTING}  # fmt: skip
-        name = options.families.split(",")[0]
-        if not options.quick:
-            rows += two_ranks(bench, name, options)
-    ratios = show(rows)
-    within = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
-    print(f"\nwithin 15 %: {within} of {len(ratios)} cells ({within / len(ratios):.0%})")
+        rows, gains, names = [], {}, options.families.split(",")
+        for name in names:
+            found, gains[name] = one_rank(bench, name, options)
+            rows += found
+        if "ranks" in options.tables and not options.quick:
+            rows += two_ranks(bench, names[0], options)
+    if rows:
+        ratios = show(rows)
+        within = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
+        print(f"\nwithin 15 %: {within} of {len(ratios)} cells ({within / len(ratios):.0%})")
     for name, found in gains.items():
         show_speed_ups(name, found)
     if options.json:

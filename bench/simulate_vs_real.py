@@ -11,12 +11,12 @@ answers of random lengths. The engines and the simulation get the same ones, fro
 simulation's steps last as `braid bench ops` measures the model's parts, on one core while the other
 is idle and on both, and pages go as fast as `braid bench handoff` measures. What servers, router
 and client add to a step and to each of its tokens is what answers that all grow at once take longer
-than planned: of one engine that serves alone, and of two. Prints throughput and latencies of both
-and their ratio. Each round measures the parts again; medians of all rounds count. Without --model
-it makes a small one. On a busy machine give it priority, but no real-time class, whose threads wait
-for each other's time slices. The longer engines are busy, the more waiting multiplies an error of
-steps. A percentile at which gaps become as long as a prompt differs more than others: a few
-requests more or fewer that met a prompt decide it.
+than planned: of one engine that serves alone, and of two, before and after each fleet. Prints
+throughput and latencies of both and their ratio. Each round measures the parts again; medians of
+all rounds count. Without --model it makes a small one. On a busy machine give it priority, but no
+real-time class, whose threads wait for each other's time slices. The longer engines are busy, the
+more waiting multiplies an error of steps. A percentile at which gaps become as long as a prompt
+differs more than others: a few requests more or fewer that met a prompt decide it.
 """
 
 import argparse
@@ -258,11 +258,14 @@ def main():
             for lines, runs in zip(calibrations, gaps):
                 add_host(bench, lines, model, [statistics.median(gap) for gap in zip(*runs)])
 
+        def measure_gaps():
+            for engines, runs in enumerate(gaps, 1):
+                runs.append(steady_gaps(options, folder, model, vocabulary, engines))
+
         for _ in range(options.rounds):
             bench.calibrate(calibrations[0], model, ["bf16"], threads=1)
             bench.calibrate(calibrations[1], model, ["bf16"], both_cores=True)
-            for engines, runs in enumerate(gaps, 1):
-                runs.append(steady_gaps(options, folder, model, vocabulary, engines))
+            measure_gaps()
             if not requests:
                 rate = network_rate(bench)
                 for lines in calibrations:
@@ -278,8 +281,8 @@ def main():
                     for process in processes:
                         process.kill()
                         process.wait()
-        if options.rounds > 1:
-            add_hosts()
+                measure_gaps()
+        add_hosts()
         found = {}
         for name, handoff in FLEETS.items():
             real = {key: statistics.median(run[key] for run in measured[name]) for key in RATIOS}
