@@ -74,7 +74,8 @@ Status ConvertCommand::Run() {
                weights_ == "auto" ? "quantised as they were stored" : weights_);
   }
   if (made.rounded > 0) {
-    fmt::print("{} matrices were rounded to bf16; --weights fp32 keeps every bit\n", made.rounded);
+    fmt::print("{} matrices were rounded to {}; --weights fp32 keeps every bit\n", made.rounded,
+               weights_ == "fp16" ? "fp16" : "bf16");
   }
   return {};
 }

@@ -123,6 +123,50 @@ TEST(GemmKernels, EveryRowOfTheTableAgreesWithTheReferenceUnderEveryCutOfRows) {
   }
 }
 
+TEST(GemmKernels, AllNumbersOf16BitsHaveTheBitsThatTheyHaveInFp32) {
+  constexpr int64_t kRows = 26, kOutputs = 64, kDepth = 1024;
+  Rng rng(8);
+  const OwnedMatrix x(rng, kRows, kDepth);
+  for (const auto& [format, type] : {std::pair(WeightFormat::kF16, DType::kF16),
+                                     {WeightFormat::kBF16, DType::kBF16}}) {
+    const bool halves = type == DType::kF16;
+    std::vector<uint16_t> numbers(kOutputs * kDepth);
+    std::vector<float> values(numbers.size());
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      const auto bits = static_cast<uint16_t>(i * 40503);  // each once
+      const uint16_t exponent = halves ? 0x7c00 : 0x7f80;
+      if ((bits & exponent) != exponent) numbers[i] = bits;
+      values[i] = halves ? FloatOfF16(numbers[i]) : FloatOfBf16(numbers[i]);
+    }
+    PackedMatrix w{format, 1, kOutputs, kDepth, nullptr};
+    PackedMatrix wide{WeightFormat::kF32, 1, kOutputs, kDepth, nullptr};
+    Buffer w_memory(w.bytes()), wide_memory(wide.bytes());
+    w.data = w_memory.data();
+    wide.data = wide_memory.data();
+    for (int64_t p = 0; p < w.panels(); ++p) {
+      const std::byte *rows[kPanelRows], *wide_rows[kPanelRows];
+      for (int64_t r = 0; r < kPanelRows; ++r) {
+        const auto first = static_cast<size_t>((p * kPanelRows + r) * kDepth);
+        rows[r] = reinterpret_cast<const std::byte*>(&numbers[first]);
+        wide_rows[r] = reinterpret_cast<const std::byte*>(&values[first]);
+      }
+      PackPanel(w, 0, p, rows, type);
+      PackPanel(wide, 0, p, wide_rows, DType::kF32);
+    }
+    for (const auto& [isa, compute] : TestArithmetics()) {
+      if (!halves && compute == Compute::kBF16) continue;  // products of another kind
+      TestContext test(isa, 1, compute);
+      OwnedMatrix y(kRows, kOutputs), expected(kRows, kOutputs);
+      Linear(test.context, {.x = x.view, .w = &w, .y = y.view});
+      Linear(test.context, {.x = x.view, .w = &wide, .y = expected.view});
+      for (int64_t r = 0; r < kRows; ++r) {
+        ASSERT_TRUE(SameBits(y.view.row(r), expected.view.row(r), kOutputs))
+            << NameOf(format) << " on " << NameOf(isa) << " row " << r;
+      }
+    }
+  }
+}
+
 TEST(GemmKernels, EveryFormatHasOneOnAvx2AndNoneBelow) {
   for (const WeightFormatRow& row : WeightFormats()) {
     for (Compute compute : {Compute::kF32, Compute::kBF16}) {
@@ -146,6 +190,7 @@ TEST(GemmKernels, TheBestThatTheDeviceHasIsTakenAndTheOthersSayWhatTheyNeed) {
   EXPECT_EQ(name(device, WeightFormat::kBF16), "amx");
   EXPECT_EQ(name(device, WeightFormat::kBF16, true), "avx512");
   EXPECT_EQ(name(device, WeightFormat::kF32), "avx512_rounded");
+  EXPECT_EQ(name(device, WeightFormat::kF16), "avx512_rounded");
   EXPECT_EQ(name(device, WeightFormat::kI8), "amx");
   EXPECT_EQ(name(device, WeightFormat::kI4), "avx512_vnni");
   EXPECT_EQ(name(device, WeightFormat::kQ4K), "avx512_vnni");

@@ -42,7 +42,7 @@ set(BRAID_SLOW_TESTS LinearAttention.AnyCutOfASequenceGivesTheSameBits
   LatentAttention.MembersThatShareKeysGiveTheBitsOfOne
   LinearAttention.WrongDraftsLeaveNoTrace Attention.WrongDraftsLeaveNoTrace
   LatentAttention.WrongDraftsLeaveNoTrace
-  Vulkan.* VulkanRecurrence.* VulkanSample.*)
+  Vulkan.* VulkanRecurrence.* VulkanSample.* VulkanWeights.*)
 
 # Of the Vulkan candidates; products with so many rows of a workgroup.
 include(shaders)

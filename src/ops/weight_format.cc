@@ -111,9 +111,10 @@ void KeepF32(const float* x, int64_t count, std::byte* codes, std::byte*) {
   std::memcpy(codes, x, static_cast<size_t>(4 * count));
 }
 
-void RoundRowToBf16(const float* x, int64_t count, std::byte* codes, std::byte*) {
+template <uint16_t (*kOfFloat)(float)>
+void RoundRow(const float* x, int64_t count, std::byte* codes, std::byte*) {
   for (int64_t c = 0; c < count; ++c) {
-    const uint16_t bits = Bf16OfFloat(x[c]);
+    const uint16_t bits = kOfFloat(x[c]);
     std::memcpy(codes + 2 * c, &bits, sizeof bits);
   }
 }
@@ -190,10 +191,11 @@ float F32At(const std::byte* lines, int64_t lane, int64_t col) {
   std::memcpy(&value, lines + OffsetOf<4>(lane, col), sizeof value);
   return value;
 }
-float Bf16At(const std::byte* lines, int64_t lane, int64_t col) {
+template <float (*kFloatOf)(uint16_t)>
+float HalfAt(const std::byte* lines, int64_t lane, int64_t col) {
   uint16_t bits;
   std::memcpy(&bits, lines + OffsetOf<2>(lane, col), sizeof bits);
-  return FloatOfBf16(bits);
+  return kFloatOf(bits);
 }
 float Fp8At(const std::byte* lines, int64_t lane, int64_t col) {
   const int64_t at = lane * 2 + col % 2;  // of the pair's 32
@@ -218,15 +220,24 @@ constexpr WeightFormatRow kRows[] = {
      .quantise = KeepF32,
      .pack = TransposeBlocks<AsItIs>,
      .code_at = F32At},
+    {.format = WeightFormat::kF16,
+     .name = "fp16",
+     .depth_multiple = 32,
+     .code_bits = 16,
+     .coded_bits = 16,
+     .plain = DType::kF16,
+     .quantise = RoundRow<F16OfFloat>,
+     .pack = TransposeBlocks<AsItIs>,
+     .code_at = HalfAt<FloatOfF16>},
     {.format = WeightFormat::kBF16,
      .name = "bf16",
      .depth_multiple = 32,
      .code_bits = 16,
      .coded_bits = 16,
      .plain = DType::kBF16,
-     .quantise = RoundRowToBf16,
+     .quantise = RoundRow<Bf16OfFloat>,
      .pack = TransposeBlocks<AsItIs>,
-     .code_at = Bf16At},
+     .code_at = HalfAt<FloatOfBf16>},
     {.format = WeightFormat::kF8,
      .name = "fp8",
      .depth_multiple = kFp8Columns,

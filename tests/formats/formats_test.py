@@ -239,6 +239,30 @@ def test_codes_score_as_their_numbers_do(braid, models, tmp_path, name):
     assert 0 < np.median(np.abs(kept - exact)) < 0.1 * exact.std()
 
 
+@pytest.mark.parametrize("family", MODELS)
+def test_fp16_weights_run_as_they_are(braid, models, tmp_path, family):
+    """Twice the memory of the file would have to be asked for with --expand."""
+    assert "rounded to fp16" in braid("convert", models(family), tmp_path / "half", "--weights",
+                                      "fp16")
+    config = json.loads((tmp_path / "half/config.json").read_text())
+    assert "float16" in (config.get("dtype"), config.get("torch_dtype"))
+    tensors = stored.read_model(tmp_path / "half")
+    halves = [bits for kind, bits in tensors.values() if kind == "F16"]
+    smallest_normal = np.float16(2.0**-14)
+    assert any((np.abs(bits) < smallest_normal).any() for bits in halves)
+    facts = json.loads(braid("inspect", tmp_path / "half", "--json", "--tensors"))
+    of_halves = [w for w in facts["tensors"] if w["stored_as"] == "f16"]
+    assert len(of_halves) > 20
+    vectors = {"fp32"}  # norms, which converting leaves alone
+    assert {w["runs_as"] for w in of_halves} - vectors == {"fp16"}
+    twin = {name: ("F32", stored.as_float(*tensor)) for name, tensor in tensors.items()}
+    write_model(tmp_path / "twin", twin, config)
+    braid("convert", tmp_path / "half", tmp_path / "mapped", "--mapped")
+    half, wide, mapped = (scores(braid, tmp_path / folder, tmp_path)
+                          for folder in ("half", "twin", "mapped"))
+    assert half == wide and half == mapped
+
+
 @pytest.mark.parametrize("weights", ["fp32", "bf16"])
 def test_convert_writes_what_the_format_stands_for(braid, models, tmp_path, weights):
     encode, decode, quantization, _ = FORMATS["int4_packed"]

@@ -101,6 +101,17 @@ def test_other_families_are_read_without_a_rest(braid, tmp_path, family):
     assert np.isfinite(logprobs).all() and abs(logprobs.std() / expected.std() - 1) < 0.3
 
 
+def test_a_file_in_f16_runs_as_it_is(braid, tmp_path):
+    file = made(braid, tmp_path / "file", "qwen3_5_moe", "gguf_f16")
+    facts = json.loads(braid("inspect", file, "--json", "--tensors"))
+    kinds = {w["runs_as"] for w in facts["tensors"] if w["stored_as"] == "F16"}
+    assert kinds == {"fp16"}
+    prompts = prompts_for(tmp_path)
+    assert all((one == other).all() for one, other in zip(
+        scores_of(braid, file, prompts),
+        scores_of(braid, file, prompts, "--weights", "fp32", "--expand"), strict=True))
+
+
 # Sizes that blocks of 256 divide, and every kind of tensor.
 WIDE = ("tiny,hidden_size=256,moe_intermediate_size=256,shared_expert_intermediate_size=256,"
         "num_experts=4,head_dim=64,linear_num_value_heads=4,linear_value_head_dim=128,"

@@ -74,7 +74,8 @@ Unit UnitFor(const Device& device, ops::WeightFormat weights) {
     if (isa == Isa::kAmx) return Unit::kTileInt8;
     if (device.avx512_vnni) return groups ? Unit::kGroupsInt4Avx512 : Unit::kDotInt8Avx512;
     if (device.avx_vnni) return Unit::kDotInt8Avx2;
-  } else if (weights != ops::WeightFormat::kF32 && device.compute == Compute::kBF16) {
+  } else if (device.compute == Compute::kBF16 && weights != ops::WeightFormat::kF32 &&
+             weights != ops::WeightFormat::kF16) {
     if (isa == Isa::kAmx) return Unit::kTileBf16;
     if (device.avx512_bf16) return Unit::kDotBf16;
   }

@@ -233,8 +233,7 @@ const StoredWeight* Binder::TakeParts(const Piece& piece, const std::string& nam
                               checkpoint_.file_path(*candidate.tensor)));
     return nullptr;
   }
-  const bool exact = format.exact_in_bf16 && format.exact_in_bf16(kept);
-  kept.dtype = exact ? DType::kBF16 : DType::kF32;
+  kept.dtype = format.holds_all ? format.holds_all(kept) : DType::kF32;
   kept.kept = KeptBy(kept);
   return &kept;
 }

@@ -22,6 +22,11 @@ namespace {
 
 constexpr int64_t kTaskElements = int64_t{1} << 21;
 
+// Of matrices that are not quantised.
+DType PlainTypeOf(ops::WeightFormat weights) {
+  return ops::RowOf(weights).plain.value_or(DType::kBF16);
+}
+
 // Plain tensors of one dimension, and those that the loader holds as vectors, keep their type.
 WeightExport ExportOf(const StoredWeight& stored, const ConvertRequest& request) {
   if (stored.format == nullptr && (stored.main().shape.size() == 1 || stored.rows == 1)) {
@@ -31,10 +36,9 @@ WeightExport ExportOf(const StoredWeight& stored, const ConvertRequest& request)
   if (quantised && stored.quantisable && (request.head || !stored.head)) {
     return WeightExport::Quantised(stored, request.weights);
   }
-  const bool wide = request.weights == ops::WeightFormat::kF32;
   // Matrices that are never quantised (routers, gates) keep their bits.
   if (quantised && stored.format == nullptr) return WeightExport::Plain(stored, stored.dtype);
-  return WeightExport::Plain(stored, wide ? DType::kF32 : DType::kBF16);
+  return WeightExport::Plain(stored, PlainTypeOf(request.weights));
 }
 
 // Rows of one weight.
@@ -88,10 +92,11 @@ Status WriteTensors(const std::vector<WeightExport>& exports,
 // The config with new entries for quantisation and for the type of plain weights.
 Status WriteConfig(const ConvertRequest& request, json::object config,
                    const std::vector<WeightExport>& exports) {
-  const bool wide = request.weights == ops::WeightFormat::kF32;
-  for (const char* key : {"dtype", "torch_dtype"}) {
-    SetWhereFound(key, wide ? "float32" : "bfloat16", config);
-  }
+  const DType plain_type = PlainTypeOf(request.weights);
+  const char* type = plain_type == DType::kF32   ? "float32"
+                     : plain_type == DType::kF16 ? "float16"
+                                                 : "bfloat16";
+  for (const char* key : {"dtype", "torch_dtype"}) SetWhereFound(key, type, config);
   std::optional<json::object> quantization;
   if (ops::IsQuantised(request.weights)) {
     std::vector<TensorPlan> plain;
@@ -125,8 +130,9 @@ Result<Converted> ConvertCheckpoint(const ConvertRequest& request, ThreadPool& p
     const WeightExport& made = exports.emplace_back(ExportOf(weight, request));
     for (const ExportPart& part : made.parts()) plans.push_back(part.plan);
     if (made.quantised()) ++converted.quantised;
-    const bool bf16 = made.parts()[0].plan.dtype == DType::kBF16;
-    if (bf16 && weight.dtype != DType::kBF16) ++converted.rounded;
+    const DType type = made.parts()[0].plan.dtype;
+    const bool half = type == DType::kBF16 || type == DType::kF16;
+    if (half && weight.dtype != type) ++converted.rounded;
   }
   converted.tensors = std::ssize(plans);
   ASSIGN_OR_RETURN(CheckpointWriter writer,

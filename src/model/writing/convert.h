@@ -13,7 +13,8 @@ namespace braid {
 struct ConvertRequest {
   std::string from;  // a Hugging Face directory
   std::string to;    // made if it is not there; must not hold a checkpoint yet
-  // The format of matrices. kBF16 rounds to nearest even, kF32 keeps every value. The others
+  // The format of matrices. kBF16 and kF16 round to nearest even, kF32 keeps every value; what is
+  // too large for kF16 becomes infinite, and loading it fails. The others
   // quantise the matrices that loading would (embedding and head only with `head`), except those
   // that run transposed, and convert the rest to bf16. Vectors (norms, decays) keep their type.
   ops::WeightFormat weights = ops::WeightFormat::kBF16;
@@ -27,7 +28,7 @@ struct Converted {
   int64_t bytes = 0;
   int64_t files = 0;
   int64_t quantised = 0;  // matrices
-  int64_t rounded = 0;    // plain matrices with values that bf16 cannot hold
+  int64_t rounded = 0;    // plain matrices that may have values which their new type cannot hold
 };
 
 // All of the loader's checks apply. Tensors that a text engine skips are left out; the other files

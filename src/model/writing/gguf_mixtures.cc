@@ -19,7 +19,8 @@ constexpr GgufMixture kMixtures[] = {
     {"q4_k_m", "Q4_K_M", 15, "Q4_K"},   {"q5_k_s", "Q5_K_S", 16, "Q5_K"},
     {"q5_k_m", "Q5_K_M", 17, "Q5_K"},   {"q6_k", "Q6_K", 18, "Q6_K"},
     {"iq4_nl", "IQ4_NL", 25, "IQ4_NL"}, {"iq4_xs", "IQ4_XS", 30, "IQ4_XS"},
-    {"gguf_bf16", "BF16", 32, "BF16"},  {"mxfp4_moe", "MXFP4_MOE", 38, "MXFP4"},
+    {"gguf_bf16", "BF16", 32, "BF16"},  {"gguf_f16", "F16", 1, "F16"},
+    {"mxfp4_moe", "MXFP4_MOE", 38, "MXFP4"},
 };
 
 const GgufType& TypeOf(std::string_view name) {
@@ -127,7 +128,7 @@ std::string_view Chooser::ForOutput() const {
 
 std::string_view Chooser::Named(const GgufTensorSizes& tensor) {
   const std::string& name = tensor.name;
-  if (Is({"BF16"})) return mixture_.type;
+  if (Is({"BF16", "F16"})) return mixture_.type;
   if (name == "output.weight" || (model_.tied && name == "token_embd.weight")) {
     return ForHead(tensor);
   }

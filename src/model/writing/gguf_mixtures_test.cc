@@ -135,6 +135,7 @@ TEST(GgufMixtures, HaveTheTypesOfTheQuantiser) {
       {"mxfp4_moe", "blk.3.ffn_up_exps.weight", "MXFP4"},
       {"mxfp4_moe", "output.weight", "Q8_0"},
       {"gguf_bf16", "output.weight", "BF16"},
+      {"gguf_f16", "output.weight", "F16"},
   };
   for (const Case& one : kCases) {
     EXPECT_EQ(TypesOf(one.mixture, kLarge, Tensors(40)).at(one.tensor), one.type)

@@ -316,7 +316,9 @@ Result<MadeModel> MakeOneFile(const MakeModelRequest& request, const ModelSpec& 
 
 std::vector<std::string> MakeableFormats() {
   std::vector<std::string> names = ExportableFormats();
-  std::erase(names, ops::NameOf(ops::WeightFormat::kF32));
+  for (const ops::WeightFormat format : {ops::WeightFormat::kF32, ops::WeightFormat::kF16}) {
+    std::erase(names, ops::NameOf(format));
+  }
   for (std::string& name : DrawableFormats()) names.push_back(std::move(name));
   return names;
 }

@@ -49,6 +49,8 @@ std::optional<vulkan::KernelConstants> FormatConstants(WeightFormat format) {
       return {{4}};
     case WeightFormat::kF8:
       return {{6}};
+    case WeightFormat::kF16:
+      return {{7}};
     default:
       break;
   }

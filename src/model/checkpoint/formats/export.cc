@@ -17,7 +17,7 @@ namespace {
 
 using ops::WeightFormat;
 
-// Elements as `type`; rounding to bf16 is to nearest even.
+// Elements as `type`; rounding is to nearest even.
 std::vector<std::byte> PlainRows(const StoredWeight& stored, int64_t row, int64_t count,
                                  DType type) {
   const int64_t first = row * stored.k, elements = count * stored.k;
@@ -29,7 +29,7 @@ std::vector<std::byte> PlainRows(const StoredWeight& stored, int64_t row, int64_
   std::vector<float> values(static_cast<size_t>(elements));
   stored.Read(first, elements, DType::kF32, reinterpret_cast<std::byte*>(values.data()));
   for (size_t i = 0; i < values.size(); ++i) {
-    const uint16_t bits = Bf16OfFloat(values[i]);
+    const uint16_t bits = type == DType::kF16 ? F16OfFloat(values[i]) : Bf16OfFloat(values[i]);
     std::memcpy(out.data() + 2 * i, &bits, 2);
   }
   return out;

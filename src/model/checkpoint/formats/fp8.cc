@@ -75,15 +75,15 @@ std::string ScaledProblem(const StoredWeight& w) {
 }
 
 // Codes have four significant bits: times a power of two they are bf16 numbers.
-bool ScalesArePowersOfTwo(const StoredWeight& w) {
+DType HoldsAll(const StoredWeight& w) {
   const TensorEntry& scale = *w.parts[1];
   const int64_t count = scale.bytes / SizeOf(scale.dtype);
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t bits = std::bit_cast<uint32_t>(ElementAt(scale, i));
     const uint32_t exponent = bits >> 23;
-    if ((bits & 0x807fffffu) != 0 || exponent < 27 || exponent > 227) return false;
+    if ((bits & 0x807fffffu) != 0 || exponent < 27 || exponent > 227) return DType::kF32;
   }
-  return true;
+  return DType::kBF16;
 }
 
 float Fp8Code(std::byte code) { return FloatOfE4M3(static_cast<uint8_t>(code)); }
@@ -131,21 +131,21 @@ const StorageFormat kFp8Blocks = {.name = "fp8 in blocks",
                                   .parts = kBlockParts,
                                   .types = kFp8,
                                   .problem = BlocksProblem,
-                                  .exact_in_bf16 = ScalesArePowersOfTwo,
+                                  .holds_all = HoldsAll,
                                   .decode = Decode<Fp8Code, BlockGrid>,
                                   .kept = &kKept<BlockGrid, ops::WeightFormat::kF8>};
 const StorageFormat kFp8Scaled = {.name = "fp8 with scales",
                                   .parts = kScaledParts,
                                   .types = kFp8,
                                   .problem = ScaledProblem,
-                                  .exact_in_bf16 = ScalesArePowersOfTwo,
+                                  .holds_all = HoldsAll,
                                   .decode = Decode<Fp8Code, ScaledGrid>,
                                   .kept = &kKept<ScaledGrid, ops::WeightFormat::kF8>};
 const StorageFormat kInt8Scaled = {.name = "int8 with scales",
                                    .parts = kScaledParts,
                                    .types = kInt8,
                                    .problem = ScaledProblem,
-                                   .exact_in_bf16 = ScalesArePowersOfTwo,
+                                   .holds_all = HoldsAll,
                                    .decode = Decode<Int8Code, ScaledGrid>,
                                    .kept = &kKept<ScaledGrid, ops::WeightFormat::kI8>};
 

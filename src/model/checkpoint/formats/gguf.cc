@@ -34,8 +34,12 @@ std::string Problem(const StoredWeight& w) {
                      ShapeText(want));
 }
 
-bool ExactInBf16(const StoredWeight& w) {
-  return w.main().view->type->name == "BF16" && !w.main().view->log_of_negative;
+DType HoldsAll(const StoredWeight& w) {
+  const GgufView& view = *w.main().view;
+  if (view.log_of_negative) return DType::kF32;
+  return view.type->name == "BF16" ? DType::kBF16
+         : view.type->name == "F16" ? DType::kF16
+                                    : DType::kF32;
 }
 
 const std::byte* RowAt(const GgufView& view, int64_t row) {
@@ -117,7 +121,7 @@ struct Formats {
       all.push_back({.name = type.name,
                      .parts = kParts,
                      .problem = Problem,
-                     .exact_in_bf16 = ExactInBf16,
+                     .holds_all = HoldsAll,
                      .decode = Decode,
                      .kept = type.kept ? &kept.back() : nullptr,
                      .row_major = false});

@@ -32,13 +32,13 @@ std::string Problem(const StoredWeight& w) {
   return text.empty() ? PartProblem(*w.parts[kScale], kScaleTypes, scale_shape) : text;
 }
 
-bool Exact(const StoredWeight& w) {
+DType HoldsAll(const StoredWeight& w) {
   const TensorEntry& scale = *w.parts[kScale];
   for (int64_t i = 0; i < scale.bytes; ++i) {
     const auto exponent = static_cast<uint8_t>(scale.data[i]);
-    if (exponent < 27 || exponent > 227) return false;
+    if (exponent < 27 || exponent > 227) return DType::kF32;
   }
-  return true;
+  return DType::kBF16;
 }
 
 void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
@@ -69,7 +69,7 @@ constexpr StorageFormat With(std::span<const FormatPart> parts) {
           .parts = parts,
           .types = kBytes,
           .problem = Problem,
-          .exact_in_bf16 = Exact,
+          .holds_all = HoldsAll,
           .decode = Decode,
           .kept = &kKept};
 }

@@ -25,8 +25,8 @@ std::string Problem(const StoredWeight& w) {
       w.main().name, kAlignment);
 }
 
-bool ExactInBf16(const StoredWeight& w) {
-  return ops::RowOf(PanelsOf(w)->format).plain == DType::kBF16;
+DType HoldsAll(const StoredWeight& w) {
+  return ops::RowOf(PanelsOf(w)->format).plain.value_or(DType::kF32);
 }
 
 void Decode(const StoredWeight& w, int64_t row, int64_t count, float* out) {
@@ -53,7 +53,7 @@ struct Formats {
                      .parts = {&parts.back(), 1},
                      .types = kBytes,
                      .problem = Problem,
-                     .exact_in_bf16 = ExactInBf16,
+                     .holds_all = HoldsAll,
                      .decode = Decode,
                      .kept = row.quantised() ? &kept.back() : nullptr,
                      .row_major = false});

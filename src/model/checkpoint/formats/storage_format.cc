@@ -20,9 +20,9 @@ void StoreFloats(const float* values, int64_t count, DType as, std::byte* out) {
     std::memcpy(out, values, static_cast<size_t>(count) * sizeof(float));
     return;
   }
-  CHECK(as == DType::kBF16);
+  CHECK(as == DType::kBF16 || as == DType::kF16);
   for (int64_t i = 0; i < count; ++i) {
-    const uint16_t bits = Bf16OfFloat(values[i]);
+    const uint16_t bits = as == DType::kBF16 ? Bf16OfFloat(values[i]) : F16OfFloat(values[i]);
     std::memcpy(out + 2 * i, &bits, 2);
   }
 }

@@ -43,8 +43,8 @@ struct StorageFormat {
   std::span<const DType> types;       // that the first part may have
   // The problem of a weight whose required parts are present; empty if it has none.
   std::string (*problem)(const StoredWeight& stored) = nullptr;
-  // Whether every value is a bf16 number, so that 2 bytes hold it.
-  bool (*exact_in_bf16)(const StoredWeight& stored) = nullptr;
+  // A type that holds every value: fp32 or one of 2 bytes. Null: fp32.
+  DType (*holds_all)(const StoredWeight& stored) = nullptr;
   // out[count][k]: rows [row, row + count) of the weight. Products of code and scale are fp32.
   void (*decode)(const StoredWeight& stored, int64_t row, int64_t count, float* out) = nullptr;
   const KeptCodes* kept = nullptr;  // null: codes of another kind

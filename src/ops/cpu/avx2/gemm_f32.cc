@@ -1,4 +1,4 @@
-// GEMM in fp32 on AVX2, with fp32, bf16 and fp8 weights.
+// GEMM in fp32 on AVX2, with fp32, fp16, bf16 and fp8 weights.
 #include "ops/cpu/kernels/dot_float.h"
 #include "ops/cpu/kernels/vec_avx2.h"
 

@@ -1,6 +1,6 @@
-// GEMM in fp32: every term is a fused multiply-add, in ascending order. Weights are fp32, or
-// bf16 that is widened as it is read; activations are cut into steps as kernels/gemm.h says,
-// of kFloatStep elements.
+// GEMM in fp32: every term is a fused multiply-add, in ascending order. Weights are fp32, or fp16
+// or bf16 that is widened as it is read; activations are cut into steps as kernels/gemm.h says, of
+// kFloatStep elements.
 #pragma once
 
 #include "ops/cpu/kernels/dot.h"
@@ -8,14 +8,14 @@
 
 namespace braid::ops::cpu {
 
-template <class V, bool kBf16>
+template <class V, WeightFormat kFormat>
 struct FloatLines {
   using Sum = typename V::F;
   using Line = Sum;
   using Activation = Sum;
   using Result = Sum;
   static constexpr int kVecs = 16 / V::kLanes;
-  static constexpr int kTerms = kBf16 ? 2 : 1;
+  static constexpr int kTerms = kFormat == WeightFormat::kF32 ? 1 : 2;
   static constexpr int64_t kStep = kFloatStep, kBlockRows = kFloatRows;
   // As many sums as 32 registers of 16 lanes or 16 of 8 allow, and several streams for one row.
   static constexpr int kRows = 6, kPanels = V::kLanes == 16 ? 4 : 1;
@@ -27,7 +27,8 @@ struct FloatLines {
   }
   static Sum Start(const LineTile&, int) { return V::Zero(); }
   static Line Load(const std::byte* p, int term) {
-    if (!kBf16) return V::Load(reinterpret_cast<const float*>(p));
+    if (kFormat == WeightFormat::kF32) return V::Load(reinterpret_cast<const float*>(p));
+    if (kFormat == WeightFormat::kF16) return term == 0 ? V::F16First(p) : V::F16Second(p);
     return term == 0 ? V::PairFirst(p) : V::PairSecond(p);
   }
   static Activation LoadActivation(const std::byte* p) {
@@ -45,12 +46,15 @@ struct FloatLines {
 // the same bits on every instruction set.
 template <class V, CpuNeed kNeeds>
 struct FloatKernels {
-  static constexpr auto kF32 = DotGemm<FloatLines<V, false>>::Run;
-  static constexpr auto kBf16 = DotGemm<FloatLines<V, true>>::Run;
+  static constexpr auto kF32 = DotGemm<FloatLines<V, WeightFormat::kF32>>::Run;
+  static constexpr auto kF16 = DotGemm<FloatLines<V, WeightFormat::kF16>>::Run;
+  static constexpr auto kBf16 = DotGemm<FloatLines<V, WeightFormat::kBF16>>::Run;
   static constexpr auto kFp8 = Fp8Gemm<V, V, kBf16, kFloatRows, 4>::Run;
   static constexpr GemmKernel kAll[] = {
       {WeightFormat::kF32, kNeeds, &kF32Rows, true, PackF32Rounded, kF32},
       {WeightFormat::kF32, kNeeds, &kF32Rows, false, PackF32, kF32},
+      {WeightFormat::kF16, kNeeds, &kF32Rows, true, PackF32Rounded, kF16},
+      {WeightFormat::kF16, kNeeds, &kF32Rows, false, PackF32, kF16},
       {WeightFormat::kBF16, kNeeds, &kF32Rows, true, PackF32Rounded, kBf16},
       {WeightFormat::kBF16, kNeeds, &kF32Rows, false, PackF32, kBf16},
       {WeightFormat::kF8, kNeeds, &kF32RowsOf128, true, PackF32Rounded, kFp8},

@@ -9,6 +9,7 @@ namespace braid::ops {
 
 enum class WeightFormat : uint8_t {
   kF32,
+  kF16,
   kBF16,
   kF8,
   kI8,

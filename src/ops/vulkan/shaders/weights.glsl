@@ -1,6 +1,7 @@
 // Weights as they lie packed (ops/packed.h): panels of 16 outputs, lines of 64 bytes.
 // Grouped formats (ops/cpu/kernels/weight_format.h) are constants too: FormatConstants (kernels.h).
-const uint kF32 = 0, kBF16 = 1, kI8 = 2, kQ8_0 = 3, kI4 = 4, kGrouped = 5, kFp8 = 6;
+const uint kF32 = 0, kBF16 = 1, kI8 = 2, kQ8_0 = 3, kI4 = 4, kGrouped = 5, kFp8 = 6,
+           kFp16 = 7;
 layout(constant_id = 0) const uint LAYOUT = 0;
 layout(constant_id = 1) const uint NUMBERS = 0;  // a byte each: type | log2 of columns << 4
 layout(constant_id = 2) const uint VALUES0 = 0;  // what codes stand for, a byte each
@@ -40,6 +41,14 @@ float OfE4M3(uint code) {
   const float x = magnitude < 8u ? float(magnitude) * 0.001953125
                                  : uintBitsToFloat((magnitude << 20) + 0x3c000000u);
   return code >= 0x80u ? -x : x;
+}
+// All of fp16, subnormal numbers too, which unpackHalf2x16 may take for zero.
+float OfF16(uint bits) {
+  const uint magnitude = bits & 0x7fffu;
+  const float x = magnitude < 0x400u    ? float(magnitude) * 5.9604644775390625e-8
+                  : magnitude < 0x7c00u ? uintBitsToFloat((magnitude << 13) + 0x38000000u)
+                                        : uintBitsToFloat((magnitude << 13) | 0x7f800000u);
+  return (bits & 0x8000u) != 0 ? -x : x;
 }
 // 2^(code - 128), as precisely as fp32 has it.
 float HalfOfE8M0(uint code) {
@@ -126,6 +135,9 @@ float WeightAt(uint64_t panel, int depth, int lane, int col) {
   if (FORMAT == kBF16) {
     const uint word = Words(panel).at[col / 2 * 16 + lane];
     return (col & 1) == 0 ? OfBf16(word) : uintBitsToFloat(word & 0xffff0000u);
+  }
+  if (FORMAT == kFp16) {
+    return OfF16(bitfieldExtract(Words(panel).at[col / 2 * 16 + lane], 16 * (col & 1), 16));
   }
   if (FORMAT == kI8) {
     const uint word = Words(panel).at[col / 4 * 16 + lane];

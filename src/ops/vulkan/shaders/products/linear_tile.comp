@@ -23,7 +23,7 @@ int PlaceOf(int row_quad, int word_quad) {
 
 // What an invocation brings for the next step.
 const int X_BLOCKS = ROW_QUADS * WORD_QUADS;  // of four rows and four words
-const int W_LINES = INTEGERS ? 2 : FORMAT == kF32 ? 4 : FORMAT == kBF16 ? 2 : 1;
+const int W_LINES = INTEGERS ? 2 : 4 / LINE_COLUMNS;
 uvec4 next_x[4], next_w[4];
 vec4 next_scale = vec4(1.0), next_base;
 uint64_t x_at[4];

@@ -71,7 +71,7 @@ vec4 FourOf(uint64_t row, int c) {
 }
 
 // Lines of floats: where that of column c lies, and the columns of one.
-const int LINE_COLUMNS = FORMAT == kF32 ? 1 : FORMAT == kBF16 ? 2 : 4;
+const int LINE_COLUMNS = FORMAT == kF32 ? 1 : FORMAT == kBF16 || FORMAT == kFp16 ? 2 : 4;
 uint64_t FloatLines(uint64_t panel, int c) {
   if (FORMAT != kFp8) return panel + 64ul * uint64_t(c / LINE_COLUMNS);
   return panel + uint64_t(c / kFp8Columns * kFp8Bytes + 64 + c % kFp8Columns / 4 * 64);
@@ -81,6 +81,10 @@ vec4 OfLine(uvec4 line, int j, vec4 scale) {
   if (FORMAT == kF32) return uintBitsToFloat(line);
   if (FORMAT == kBF16) return uintBitsToFloat(j == 0 ? line << 16 : line & 0xffff0000u);
   vec4 codes;
+  if (FORMAT == kFp16) {
+    [[unroll]] for (int o = 0; o < 4; ++o) codes[o] = OfF16(bitfieldExtract(line[o], 16 * j, 16));
+    return codes;
+  }
   [[unroll]] for (int o = 0; o < 4; ++o) codes[o] = Fp8At(line, o, j);
   return codes * scale;
 }
