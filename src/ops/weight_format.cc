@@ -162,8 +162,9 @@ void TransposeBlocks(const std::byte* const rows[16], int64_t count, std::byte* 
   }
 }
 
-// A line of codes [16][4] becomes two pairs [16][2] in turns of 8 bytes.
-struct PairsInTurns {
+// The first halves of four words, then the second ones: of 16 rows of fp16 two columns change in
+// turns of four rows, of a line of bytes [16][4] two pairs [16][2].
+struct TurnsOfFour {
   static __m128 Of(__m128 line) {
     const __m128i halves =
         _mm_shufflehi_epi16(_mm_shufflelo_epi16(_mm_castps_si128(line), 0xd8), 0xd8);
@@ -191,11 +192,16 @@ float F32At(const std::byte* lines, int64_t lane, int64_t col) {
   std::memcpy(&value, lines + OffsetOf<4>(lane, col), sizeof value);
   return value;
 }
-template <float (*kFloatOf)(uint16_t)>
-float HalfAt(const std::byte* lines, int64_t lane, int64_t col) {
+float F16At(const std::byte* lines, int64_t lane, int64_t col) {
+  uint16_t bits;
+  std::memcpy(&bits, lines + col / 2 * kLineBytes + lane / 4 * 16 + col % 2 * 8 + lane % 4 * 2,
+              sizeof bits);
+  return FloatOfF16(bits);
+}
+float Bf16At(const std::byte* lines, int64_t lane, int64_t col) {
   uint16_t bits;
   std::memcpy(&bits, lines + OffsetOf<2>(lane, col), sizeof bits);
-  return kFloatOf(bits);
+  return FloatOfBf16(bits);
 }
 float Fp8At(const std::byte* lines, int64_t lane, int64_t col) {
   const int64_t at = lane * 2 + col % 2;  // of the pair's 32
@@ -227,8 +233,8 @@ constexpr WeightFormatRow kRows[] = {
      .coded_bits = 16,
      .plain = DType::kF16,
      .quantise = RoundRow<F16OfFloat>,
-     .pack = TransposeBlocks<AsItIs>,
-     .code_at = HalfAt<FloatOfF16>},
+     .pack = TransposeBlocks<TurnsOfFour>,
+     .code_at = F16At},
     {.format = WeightFormat::kBF16,
      .name = "bf16",
      .depth_multiple = 32,
@@ -237,7 +243,7 @@ constexpr WeightFormatRow kRows[] = {
      .plain = DType::kBF16,
      .quantise = RoundRow<Bf16OfFloat>,
      .pack = TransposeBlocks<AsItIs>,
-     .code_at = HalfAt<FloatOfBf16>},
+     .code_at = Bf16At},
     {.format = WeightFormat::kF8,
      .name = "fp8",
      .depth_multiple = kFp8Columns,
@@ -247,7 +253,7 @@ constexpr WeightFormatRow kRows[] = {
      .group = kFp8Columns,
      .quantise = QuantiseToLargest<Fp8>,
      .has_nan = HasNaN,
-     .pack = TransposeBlocks<PairsInTurns>,
+     .pack = TransposeBlocks<TurnsOfFour>,
      .code_at = Fp8At},
     {.format = WeightFormat::kI8,
      .name = "int8",

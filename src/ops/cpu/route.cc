@@ -131,16 +131,14 @@ void RunEmbed(const OpContext& context, const EmbedArgs& args, std::byte*) {
     for (int64_t t = task * kTokensPerTask; t < end; ++t) {
       float* out = args.out.row(t);
       const int64_t lane = args.ids[t] % kPanelRows;
-      const bool bf16 = table.format == WeightFormat::kBF16;
-      if (!bf16 && table.format != WeightFormat::kF16) {
+      if (table.format != WeightFormat::kBF16) {
         table.ReadRow(0, args.ids[t], out);
         continue;
       }
       const std::byte* panel = table.panel(0, args.ids[t] / kPanelRows);
       const auto* pairs = reinterpret_cast<const uint16_t*>(panel);
       for (int64_t c = 0; c < table.k; ++c) {
-        const uint16_t bits = pairs[(c / 2 * kPanelRows + lane) * 2 + c % 2];
-        out[c] = bf16 ? FloatOfBf16(bits) : FloatOfF16(bits);
+        out[c] = FloatOfBf16(pairs[(c / 2 * kPanelRows + lane) * 2 + c % 2]);
       }
     }
   });

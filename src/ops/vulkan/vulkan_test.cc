@@ -88,11 +88,9 @@ TEST_F(Vulkan, EveryKernelGivesARowTheSameBits) {
   const Size sizes[] = {
       {65, 65, 1090, 16}, {31, 64, 96, 16}, {33, 129, 35, 16}, {9, 65, 999, 32}, {9, 65, 2100, 64}};
   // Of each kind of planes, groups, bases and codes one.
-  for (WeightFormat format :
-       {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16, WeightFormat::kF8,
-        WeightFormat::kI8, WeightFormat::kQ8_0, WeightFormat::kI4, WeightFormat::kQ6KM,
-        WeightFormat::kQ5_1, WeightFormat::kQ8KM, WeightFormat::kIQ4XS, WeightFormat::kNvfp4D,
-        WeightFormat::kQ3K}) {
+  using enum WeightFormat;
+  for (WeightFormat format : {kF32, kF16, kBF16, kF8, kI8, kQ8_0, kI4, kQ6KM, kQ5_1, kQ8KM, kIQ4XS,
+                              kNvfp4D, kQ3K}) {
     for (const auto& [rows, n, k, pieces] : sizes) {
       // Of each kind of sums one.
       const bool one = format == WeightFormat::kF32 || format == WeightFormat::kI8;

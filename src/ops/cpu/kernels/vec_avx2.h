@@ -60,15 +60,14 @@ struct VecAvx2 {
     const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
     return _mm256_castsi256_ps(_mm256_and_si256(LoadBits(p), high));
   }
-  // Of fp16.
+  // Of two columns of fp16 in turns of four rows: the first and the second column.
   static F F16First(const void* p) {
-    const __m256i low = _mm256_set1_epi32(0xffff);
-    return OfF16Words(_mm256_and_si256(LoadBits(p), low));
+    const auto* turns = static_cast<const __m128i*>(p);
+    return _mm256_cvtph_ps(_mm_unpacklo_epi64(turns[0], turns[1]));
   }
-  static F F16Second(const void* p) { return OfF16Words(_mm256_srli_epi32(LoadBits(p), 16)); }
-  static F OfF16Words(__m256i words) {
-    const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
-    return _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+  static F F16Second(const void* p) {
+    const auto* turns = static_cast<const __m128i*>(p);
+    return _mm256_cvtph_ps(_mm_unpackhi_epi64(turns[0], turns[1]));
   }
   static F LoadBf16(const uint16_t* p) {
     __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

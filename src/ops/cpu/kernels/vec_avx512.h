@@ -67,12 +67,13 @@ struct VecAvx512 {
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
     return _mm512_castsi512_ps(_mm512_and_si512(_mm512_loadu_si512(p), high));
   }
-  // Of fp16.
-  static F F16First(const void* p) {
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_loadu_si512(p)));
-  }
-  static F F16Second(const void* p) {
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_loadu_si512(p), 16)));
+  // Of two columns of fp16 in turns of four rows: the first and the second column.
+  static F F16First(const void* p) { return OfTurns(p, 0); }
+  static F F16Second(const void* p) { return OfTurns(p, 1); }
+  static F OfTurns(const void* p, int64_t i) {
+    const __m512i chosen = _mm512_setr_epi64(i, i + 2, i + 4, i + 6, i, i, i, i);
+    const __m512i column = _mm512_permutexvar_epi64(chosen, _mm512_loadu_si512(p));
+    return _mm512_cvtph_ps(_mm512_castsi512_si256(column));
   }
   static F LoadBf16(const uint16_t* p) {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

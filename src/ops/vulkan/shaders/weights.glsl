@@ -137,7 +137,8 @@ float WeightAt(uint64_t panel, int depth, int lane, int col) {
     return (col & 1) == 0 ? OfBf16(word) : uintBitsToFloat(word & 0xffff0000u);
   }
   if (FORMAT == kFp16) {
-    return OfF16(bitfieldExtract(Words(panel).at[col / 2 * 16 + lane], 16 * (col & 1), 16));
+    const int word = col / 2 * 16 + lane / 4 * 4 + (col & 1) * 2 + (lane & 3) / 2;
+    return OfF16(bitfieldExtract(Words(panel).at[word], 16 * (lane & 1), 16));
   }
   if (FORMAT == kI8) {
     const uint word = Words(panel).at[col / 4 * 16 + lane];

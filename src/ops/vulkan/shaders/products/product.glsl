@@ -82,7 +82,9 @@ vec4 OfLine(uvec4 line, int j, vec4 scale) {
   if (FORMAT == kBF16) return uintBitsToFloat(j == 0 ? line << 16 : line & 0xffff0000u);
   vec4 codes;
   if (FORMAT == kFp16) {
-    [[unroll]] for (int o = 0; o < 4; ++o) codes[o] = OfF16(bitfieldExtract(line[o], 16 * j, 16));
+    [[unroll]] for (int o = 0; o < 4; ++o) {
+      codes[o] = OfF16(bitfieldExtract(line[2 * j + o / 2], 16 * (o & 1), 16));
+    }
     return codes;
   }
   [[unroll]] for (int o = 0; o < 4; ++o) codes[o] = Fp8At(line, o, j);
