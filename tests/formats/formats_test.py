@@ -263,6 +263,27 @@ def test_fp16_weights_run_as_they_are(braid, models, tmp_path, family):
     assert half == wide and half == mapped
 
 
+def test_numbers_that_fp16_cannot_hold_are_refused(braid, models, tmp_path):
+    source = models("deepseek_v3")
+    tensors = stored.read_model(source)
+    # One of these runs turned round.
+    for part in ("o_proj", "kv_b_proj"):
+        name = f"model.layers.1.self_attn.{part}.weight"
+        kind, bits = tensors[name]
+        spoilt = bits.copy()
+        spoilt[3, 5] = 0x4788  # 69632
+        write_model(tmp_path / "large", {**tensors, name: (kind, spoilt)},
+                    json.loads((source / "config.json").read_text()))
+        prompts = tmp_path / "prompts.jsonl"
+        prompts.write_text('{"token_ids": [1, 2]}\n')
+        for words in (["score", tmp_path / "large", prompts],
+                      ["convert", tmp_path / "large", tmp_path / "half"]):
+            said = braid(*words, "--weights", "fp16", fails=True)
+            assert f'"{name}" has a number beyond 65504' in said and "--weights bf16" in said
+            shutil.rmtree(tmp_path / "half", ignore_errors=True)
+        shutil.rmtree(tmp_path / "large")
+
+
 @pytest.mark.parametrize("weights", ["fp32", "bf16"])
 def test_convert_writes_what_the_format_stands_for(braid, models, tmp_path, weights):
     encode, decode, quantization, _ = FORMATS["int4_packed"]

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "model/loading/stored_panels.h"
 #include "ops/weight_format.h"
+#include "tensor/finite.h"
 
 namespace braid {
 namespace {
@@ -75,42 +76,12 @@ void FindRows(const BoundWeight& bound, PanelRows panel, std::vector<std::byte>&
   for (int64_t r = 0; r < panel.count; ++r) rows[r] = decoded.data() + r * row_bytes;
 }
 
-// A number is NaN or infinite where all bits of its exponent are set: the exponent's lowest bit,
-// added to it, then carries into the place of the sign. `exponent` and `lowest` hold a word's
-// numbers side by side.
-bool IsFinite(const std::byte* row, int64_t bytes, uint64_t exponent, uint64_t lowest) {
-  uint64_t carried = 0;
-  int64_t at = 0;
-  for (; at + 8 <= bytes; at += 8) {
-    uint64_t word;
-    std::memcpy(&word, row + at, 8);
-    carried |= (word & exponent) + lowest;
-  }
-  uint64_t word = 0;
-  std::memcpy(&word, row + at, static_cast<size_t>(bytes - at));
-  carried |= (word & exponent) + lowest;
-  return (carried & (exponent + lowest)) == 0;
-}
-bool IsFinite(const std::byte* row, int64_t count, DType dtype) {
-  constexpr uint64_t kTwice = 0x0000000100000001u, kFourTimes = 0x0001000100010001u;
-  if (dtype == DType::kF32) {
-    return IsFinite(row, 4 * count, 0x7f800000u * kTwice, 0x800000u * kTwice);
-  }
-  if (dtype == DType::kBF16) {
-    return IsFinite(row, 2 * count, 0x7f80u * kFourTimes, 0x80u * kFourTimes);
-  }
-  if (dtype == DType::kF16) {
-    return IsFinite(row, 2 * count, 0x7c00u * kFourTimes, 0x400u * kFourTimes);
-  }
-  return true;
-}
-
 // What a panel is packed from while it is in the caches anyway. Rows of the embedding are left
 // alone: those of tokens that nobody uses may hold anything, and one that is used ends its request.
 Status CheckFinite(const BoundWeight& bound, PanelRows panel, const std::byte* const* rows) {
   if (bound.spec.part == "embedding") return {};
   for (int64_t r = 0; r < panel.count; ++r) {
-    if (IsFinite(rows[r], bound.spec.k, bound.dtype)) continue;
+    if (AllFinite(rows[r], bound.spec.k, bound.dtype)) continue;
     const int64_t first = (panel.first + r) * bound.spec.k;
     const SourceRun& run = bound.RunAt(first);
     return Error{ErrorCode::kInvalid,
@@ -119,6 +90,17 @@ Status CheckFinite(const BoundWeight& bound, PanelRows panel, const std::byte* c
                              run.stored->main().name, (run.first + first - run.at) / bound.spec.k)};
   }
   return {};
+}
+
+// The task's panels, packed. Other formats than fp16 have the range of fp32, or scales.
+Status CheckInRange(const BoundWeight& bound, const PackTask& task, const ops::PackedMatrix& to) {
+  if (to.format != ops::WeightFormat::kF16 || bound.dtype == DType::kF16) return {};
+  if (AllFinite(to.data, to.bytes() / SizeOf(DType::kF16), DType::kF16)) return {};
+  return Error{ErrorCode::kInvalid,
+               fmt::format("\"{}\" has a number beyond 65504, the largest of fp16: "
+                           "--weights bf16 can hold it",
+                           bound.RunAt(task.source_begin).stored->main().name),
+               "--weights"};
 }
 
 Status PackCoded(const BoundWeight& bound, PanelRows rows, const ops::PackedMatrix& to, int64_t p) {
@@ -153,7 +135,7 @@ Status PackPanels(const BoundWeight& bound, const PackTask& task, std::byte* out
   const ops::PackedMatrix to = PartOf(bound, task, out);
   if (bound.spec.transpose) {
     PackTransposed(bound, task, to);
-    return {};
+    return CheckInRange(bound, task, to);
   }
   const bool coded = ops::IsQuantised(to.format) && to.format == bound.stored_as;
   const bool stored = RunsAsStoredPanels(bound);
@@ -174,7 +156,7 @@ Status PackPanels(const BoundWeight& bound, const PackTask& task, std::byte* out
     RETURN_IF_ERROR(CheckFinite(bound, panel, rows));
     ops::PackPanel(to, 0, at, rows, bound.dtype);
   }
-  return {};
+  return CheckInRange(bound, task, to);
 }
 
 void AppendTasks(const BoundWeight& bound, size_t index, std::vector<PackTask>& tasks) {

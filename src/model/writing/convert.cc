@@ -16,6 +16,7 @@
 #include "model/families/families.h"
 #include "model/writing/convert_files.h"
 #include "model/loading/weight_binding.h"
+#include "tensor/finite.h"
 
 namespace braid {
 namespace {
@@ -48,9 +49,18 @@ struct Task {
   int64_t count = 0;
 };
 
-Status WriteRows(const WeightExport& weight, const Task& task, size_t first_part,
-                 const CheckpointWriter& writer) {
+Status WriteRows(const StoredWeight& stored, const WeightExport& weight, const Task& task,
+                 size_t first_part, const CheckpointWriter& writer) {
   const std::vector<std::vector<std::byte>> bytes = weight.Rows(task.row, task.count);
+  const TensorPlan& plan = weight.parts()[0].plan;
+  if (plan.dtype == DType::kF16 && stored.dtype != DType::kF16 &&
+      !AllFinite(bytes[0].data(), std::ssize(bytes[0]) / SizeOf(plan.dtype), plan.dtype)) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("\"{}\" has a number beyond 65504, the largest of fp16: "
+                             "--weights bf16 can hold it",
+                             plan.name),
+                 "--weights"};
+  }
   for (size_t part = 0; part < bytes.size(); ++part) {
     RETURN_IF_ERROR(
         writer.Write(first_part + part, task.row * weight.parts()[part].row_bytes, bytes[part]));
@@ -78,7 +88,8 @@ Status WriteTensors(const std::vector<WeightExport>& exports,
   std::atomic<size_t> done = 0;
   pool.Run(static_cast<int64_t>(tasks.size()), [&](int64_t index, int member) {
     const Task& task = tasks[static_cast<size_t>(index)];
-    const Status status = WriteRows(exports[task.weight], task, first_part[task.weight], writer);
+    const Status status = WriteRows(stored[task.weight], exports[task.weight], task,
+                                    first_part[task.weight], writer);
     const double fraction = static_cast<double>(++done) / static_cast<double>(tasks.size());
     if (member == 0 && request.progress) request.progress(fraction);
     if (status) return;

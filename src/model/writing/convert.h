@@ -13,8 +13,8 @@ namespace braid {
 struct ConvertRequest {
   std::string from;  // a Hugging Face directory
   std::string to;    // made if it is not there; must not hold a checkpoint yet
-  // The format of matrices. kBF16 and kF16 round to nearest even, kF32 keeps every value; what is
-  // too large for kF16 becomes infinite, and loading it fails. The others
+  // The format of matrices. kBF16 and kF16 round to nearest even, kF32 keeps every value; a number
+  // that is too large for kF16 is an error. The others
   // quantise the matrices that loading would (embedding and head only with `head`), except those
   // that run transposed, and convert the rest to bf16. Vectors (norms, decays) keep their type.
   ops::WeightFormat weights = ops::WeightFormat::kBF16;
