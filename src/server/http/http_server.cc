@@ -12,6 +12,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <deque>
+#include <limits>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -35,7 +36,7 @@ constexpr int64_t kFilesKept = 512;  // file descriptors kept for other uses
 constexpr size_t kReservedMax = 64;
 constexpr int64_t kTrimBytes = 4 << 20;
 constexpr int64_t kTrimEveryUs = 1'000'000;
-constexpr int kTrims = 5;  // after large holds, each twice as long after the one before
+constexpr int kTrims = 8;  // at most, after large holds
 
 int64_t ConnectionsMax(const HttpOptions& options) {
   rlimit files{};
@@ -152,7 +153,8 @@ struct HttpServer::State {
   int64_t next_id = 0;
   int64_t drain_end_us = 0;  // 0: not draining
   int64_t next_trim_us = 0;
-  int64_t trim_wait_us = 0;
+  int64_t kept_bytes = std::numeric_limits<int64_t>::max();  // resident after the last trim
+  bool trimmed = false;                                      // since kept_bytes was measured
   int trims_due = 0;
   bool failed = false;  // a library has thrown in Survive
   bool ended_answers = false;
@@ -297,27 +299,24 @@ void HttpServer::State::SweepOnce() {
 }
 
 // After many large requests the allocator keeps fragmented free memory, which malloc_trim returns.
-// A hold ends before all that it stands for is freed, on several threads, and a trim waits for them
-// in the pool. What is freed after it does not show in what is resident, so some more follow.
+// A hold ends before all that it stands for is freed, on several threads: the allocator is trimmed
+// again as long as more is resident than a second after the last time.
 void HttpServer::State::WatchMemory(int64_t now_us) {
   MemoryBudget& memory = host.api.memory();
   const int64_t resident = ResidentBytes();
   memory.NoteResident(resident);
-  if (memory.TakePeak() > kTrimBytes) {
-    trims_due = kTrims;
-    trim_wait_us = kTrimEveryUs;
-  }
+  if (memory.TakePeak() > kTrimBytes) trims_due = kTrims;
   if (now_us < next_trim_us) return;
+  if (std::exchange(trimmed, false)) kept_bytes = resident;
+  kept_bytes = std::min(kept_bytes, resident);
   const MemoryBudget::Stats stats = memory.stats();
   const bool crowded =
       stats.process_limit_bytes > 0 && stats.resident_bytes > stats.process_limit_bytes / 10 * 9;
-  const bool due = trims_due > 0 && stats.used_bytes < kTrimBytes;
-  if (!crowded && !due) return;
-  next_trim_us = now_us + (due ? trim_wait_us : kTrimEveryUs);
-  if (due) {
-    trim_wait_us *= 2;
-    --trims_due;
-  }
+  const bool grown = stats.used_bytes < kTrimBytes && resident - kept_bytes > kTrimBytes;
+  if (!crowded && !(grown && trims_due > 0)) return;
+  next_trim_us = now_us + kTrimEveryUs;
+  trimmed = true;
+  trims_due = std::max(0, trims_due - 1);
   asio::post(bulk_pool, [] { ::malloc_trim(0); });
 }
 
