@@ -286,6 +286,8 @@ def main():
     parser.add_argument("--models", help="keep models and measurements in this folder")
     parser.add_argument("--json", help="write measured and predicted seconds to this file")
     options = parser.parse_args()
+    if unknown := set(options.tables) - {"cells", "gains", "ranks"}:
+        parser.error(f"--tables {', '.join(unknown)}: it names cells, gains and ranks")
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(options.models or temporary)
         folder.mkdir(exist_ok=True)

@@ -261,6 +261,12 @@ def test_fp16_weights_run_as_they_are(braid, models, tmp_path, family):
     half, wide, mapped = (scores(braid, tmp_path / folder, tmp_path)
                           for folder in ("half", "twin", "mapped"))
     assert half == wide and half == mapped
+    assert "rounded" not in braid("convert", tmp_path / "half", tmp_path / "again", "--weights",
+                                  "fp16")
+    again = stored.read_model(tmp_path / "again")
+    assert all(np.array_equal(again[name][1], bits) for name, (_, bits) in tensors.items())
+    assert "--format" in braid("make-model", tmp_path / "made", "--family", family, "--format",
+                               "fp16", fails=True)  # bf16 and quantised formats are drawn
 
 
 def test_numbers_that_fp16_cannot_hold_are_refused(braid, models, tmp_path):

@@ -32,6 +32,7 @@ TEST(MachineLimits, ProductsAreHeldToTheUnitThatComputesThem) {
       {device(Isa::kAvx512, kF, true, true), kBF16, Unit::kFmaAvx512},
       {device(Isa::kAvx512, kB, true, true), kBF16, Unit::kDotBf16},
       {device(Isa::kAvx512, kB, true, true), kF32, Unit::kFmaAvx512},
+      {device(Isa::kAmx, kB, true, true), kF16, Unit::kFmaAvx512},
       {device(Isa::kAvx512, kB, true, false), kBF16, Unit::kFmaAvx512},
       {device(Isa::kAvx512, kB, true), kI8, Unit::kDotInt8Avx512},
       {device(Isa::kAvx512, kB, true), kI4, Unit::kGroupsInt4Avx512},

@@ -96,11 +96,7 @@ Status CheckFinite(const BoundWeight& bound, PanelRows panel, const std::byte* c
 Status CheckInRange(const BoundWeight& bound, const PackTask& task, const ops::PackedMatrix& to) {
   if (to.format != ops::WeightFormat::kF16 || bound.dtype == DType::kF16) return {};
   if (AllFinite(to.data, to.bytes() / SizeOf(DType::kF16), DType::kF16)) return {};
-  return Error{ErrorCode::kInvalid,
-               fmt::format("\"{}\" has a number beyond 65504, the largest of fp16: "
-                           "--weights bf16 can hold it",
-                           bound.RunAt(task.source_begin).stored->main().name),
-               "--weights"};
+  return BeyondF16(bound.RunAt(task.source_begin).stored->main().name);
 }
 
 Status PackCoded(const BoundWeight& bound, PanelRows rows, const ops::PackedMatrix& to, int64_t p) {

@@ -55,11 +55,7 @@ Status WriteRows(const StoredWeight& stored, const WeightExport& weight, const T
   const TensorPlan& plan = weight.parts()[0].plan;
   if (plan.dtype == DType::kF16 && stored.dtype != DType::kF16 &&
       !AllFinite(bytes[0].data(), std::ssize(bytes[0]) / SizeOf(plan.dtype), plan.dtype)) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("\"{}\" has a number beyond 65504, the largest of fp16: "
-                             "--weights bf16 can hold it",
-                             plan.name),
-                 "--weights"};
+    return BeyondF16(plan.name);
   }
   for (size_t part = 0; part < bytes.size(); ++part) {
     RETURN_IF_ERROR(

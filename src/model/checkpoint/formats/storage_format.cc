@@ -107,6 +107,14 @@ float ElementAt(const TensorEntry& part, int64_t i) {
   }
 }
 
+Error BeyondF16(std::string_view tensor) {
+  return {ErrorCode::kInvalid,
+          fmt::format("\"{}\" has a number beyond 65504, the largest of fp16: --weights bf16 can "
+                      "hold it",
+                      tensor),
+          "--weights"};
+}
+
 std::string ShapeText(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

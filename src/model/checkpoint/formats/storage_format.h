@@ -92,6 +92,9 @@ std::string PartName(const StorageFormat& format, std::string_view weight, std::
 // Element i of a part as fp32: scales of any float type.
 float ElementAt(const TensorEntry& part, int64_t i);
 
+// Of a tensor with a number that is infinite in fp16.
+Error BeyondF16(std::string_view tensor);
+
 // "[64, 2]".
 std::string ShapeText(std::span<const int64_t> shape);
 // Empty if `part` has one of `types` and the shape; else the problem.
