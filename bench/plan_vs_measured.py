@@ -6,16 +6,16 @@
         [--tables cells,gains,ranks] [--tokens-max 16384] [--run-with COMMAND] [--json FILE]
 
 Makes a small model of each family; dense, which is left out by default, is one that caches do not
-hold (1.4 GiB). In each round `braid bench ops --model` measures the parts of its steps, then `braid
-bench offline` prefill and decode of each cell. The plan takes the medians of the parts, the table
-those of the cells. Prints predicted by measured for each cell, the share of cells within 15 %, and
-the median of each row: a median away from 1 is a systematic error. Two further groups of cells are
-the steps with drafts, and two ranks of one thread each; the links of the latter have the rates that
-`braid bench dispatch` measures. A second table has what drafts gain, predicted and measured in the
-same rounds, if most of them are right. --tables leaves some of these out. What the host adds to a
-step is what traces of the model show between the last operation of a step and the first one of the
-next. Cells of more prompt tokens than --tokens-max are left out. --run-with puts a command before
-those that measure, for a machine that is busy.
+hold (1.4 GiB). In each round, format by format, `braid bench ops --model` measures the parts of its
+steps, then `braid bench offline` prefill and decode of each cell. The plan takes the medians of the
+parts, the table those of the cells. Prints predicted by measured for each cell, the share of cells
+within 15 %, and the median of each row: a median away from 1 is a systematic error. Two further
+groups of cells are the steps with drafts, and two ranks of one thread each; the links of the latter
+have the rates that `braid bench dispatch` measures. A second table has what drafts gain, predicted
+and measured in the same rounds, if most of them are right. --tables leaves some of these out. What
+the host adds to a step is what traces of the model show between the last operation of a step and
+the first one of the next. Cells of more prompt tokens than --tokens-max are left out. --run-with
+puts a command before those that measure, for a machine that is busy.
 """
 
 import argparse
@@ -69,25 +69,24 @@ class Bench:
             self.run("make-model", path, "--family", family, "--shape", shape)
         return path
 
-    def calibrate(self, lines, model, formats, both_cores=False, threads=0):
-        """Appends the parts of the model; of formats after the first only those with weights."""
-        for number, weights in enumerate(formats):
-            words = ["bench", "ops", "--model", model, "--weights", weights, "--json"]
-            words += ["--filter", " row"] if number > 0 else []
-            words += ["--threads", threads] if threads > 0 else []
-            if not both_cores:
-                done = subprocess.run([*self.run_with, self.braid, *map(str, words)],
-                                      capture_output=True, text=True, check=True)  # fmt: skip
-                found = [done.stdout]
-            else:
-                # Ranks share the memory: measure one thread while the other core does the same.
-                runs = [subprocess.Popen([*self.run_with, "taskset", "-c", str(core), self.braid,
-                                          *map(str, words), "--threads", "1"],
-                                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                         text=True) for core in (0, 1)]  # fmt: skip
-                found = [run.communicate()[0] for run in runs]
-            with open(lines, "a") as file:
-                file.write("".join(found))
+    def calibrate(self, lines, model, weights, only_weights=False, both_cores=False, threads=0):
+        """Appends the parts of the model in this format, or only those that read weights."""
+        words = ["bench", "ops", "--model", model, "--weights", weights, "--json"]
+        words += ["--filter", " row"] if only_weights else []
+        words += ["--threads", threads] if threads > 0 else []
+        if not both_cores:
+            done = subprocess.run([*self.run_with, self.braid, *map(str, words)],
+                                  capture_output=True, text=True, check=True)  # fmt: skip
+            found = [done.stdout]
+        else:
+            # Ranks share the memory: measure one thread while the other core does the same.
+            runs = [subprocess.Popen([*self.run_with, "taskset", "-c", str(core), self.braid,
+                                      *map(str, words), "--threads", "1"],
+                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                     text=True) for core in (0, 1)]  # fmt: skip
+            found = [run.communicate()[0] for run in runs]
+        with open(lines, "a") as file:
+            file.write("".join(found))
 
     def offline(self, model, weights, sequences, context, *words):
         found = self.measure("bench", "offline", model, "--weights", weights, "--repeat", 1,
@@ -176,8 +175,8 @@ def one_rank(bench, name, options):
     cells, drafts = (cells, drafts) if "cells" in options.tables else ([], [])
     measured, gained = {}, {}
     for _ in range(options.rounds):
-        bench.calibrate(lines, model, formats)
         for weights in formats:
+            bench.calibrate(lines, model, weights, only_weights=weights != formats[0])
             for cell in gains:
                 found = bench.gain(model, weights, *cell)
                 gained.setdefault((weights, *cell), []).append(found)
@@ -202,7 +201,7 @@ def two_ranks(bench, name, options):
     model, lines = bench.model(name), bench.folder / f"{name}.ranks.jsonl"
     weights, measured = "bf16", {}
     for _ in range(options.rounds):
-        bench.calibrate(lines, model, [weights], both_cores=True)
+        bench.calibrate(lines, model, weights, both_cores=True)
         for cell in [cell for cell in cells_of(options) if cell[1] == CONTEXTS[1]]:
             found = bench.offline(model, weights, *cell, "--draft", "off", "--tp", 2)
             measured.setdefault(cell, []).append(found)

@@ -263,8 +263,8 @@ def main():
                 runs.append(steady_gaps(options, folder, model, vocabulary, engines))
 
         for _ in range(options.rounds):
-            bench.calibrate(calibrations[0], model, ["bf16"], threads=1)
-            bench.calibrate(calibrations[1], model, ["bf16"], both_cores=True)
+            bench.calibrate(calibrations[0], model, "bf16", threads=1)
+            bench.calibrate(calibrations[1], model, "bf16", both_cores=True)
             measure_gaps()
             if not requests:
                 rate = network_rate(bench)
