@@ -376,7 +376,9 @@ def test_sigterm_lets_streams_end(tmp_path, start_router, silent):
             try:
                 other.next()
             except grpc.RpcError as error:
-                return error.code() == grpc.StatusCode.UNAVAILABLE
+                assert error.code() == grpc.StatusCode.UNAVAILABLE
+                assert error.details() == "the picker is stopping"
+                return True
             other.call.cancel()
             return False
         conftest.wait_for(refuses, 20)
