@@ -78,6 +78,14 @@ def test_a_conversation_is_deleted_and_can_be_brought_back(three):
     expect(page.get_by_test_id("welcome")).to_be_visible()  # it was the open one
     page.get_by_test_id("toast-action").click()
     expect(last_answer(page)).to_contain_text("The Rhine.")
+    growing(page)
+    ask(page, "And longer?")
+    page.evaluate("window.feed('The first part')")
+    expect(last_answer(page)).to_contain_text("first part")
+    page.get_by_test_id("conversation").first.hover()
+    page.get_by_test_id("delete").first.click()
+    page.get_by_test_id("toast-action").click()
+    assert finish(page, "stopped") == "The first part"  # deleting it has ended the answer
     page.get_by_test_id("conversation").first.hover()
     page.get_by_test_id("delete").first.click()
     page.wait_for_timeout(200)
@@ -117,6 +125,8 @@ def test_an_export_is_imported_elsewhere(three, ready_page):
     other.get_by_test_id("import-file").set_input_files(path)
     expect(other.get_by_test_id("toast")).to_contain_text("3 conversations imported")
     assert titles(other) == titles(three)
+    three.get_by_test_id("import-file").set_input_files(path)  # where they come from
+    expect(three.get_by_test_id("toast")).to_contain_text("All of these are here already")
     other.get_by_test_id("import-file").set_input_files(path)
     expect(other.get_by_test_id("toast")).to_contain_text("All of these are here already")
     expect(other.get_by_test_id("open-conversation")).to_have_count(3)
@@ -141,6 +151,20 @@ def test_files_of_any_kind_can_be_tried_for_import(ready_page):
         expect(page.get_by_test_id("toast")).to_contain_text(said)
         page.get_by_label("Dismiss").click()
     assert titles(page) == ["kept"]
+
+
+def test_an_imported_conversation_may_have_any_id(ready_page):
+    page = ready_page()
+    ids = ["my chat", "a/b", "50%", "größer", "#chat"]
+    list_ = [{"id": id_, "messages": [{"role": "user", "content": f"in {id_}"}]} for id_ in ids]
+    page.get_by_test_id("import-file").set_input_files(
+        {"name": "some.json", "mimeType": "application/json", "buffer": json.dumps(list_).encode()})
+    for id_ in ids:
+        page.get_by_role("button", name=f"in {id_}", exact=True).click()
+        expect(page.get_by_test_id("user-message")).to_have_text(f"in {id_}")
+        page.get_by_test_id("tab-model").click()
+        page.get_by_test_id("tab-chat").click()
+        expect(page.get_by_test_id("user-message")).to_have_text(f"in {id_}")
 
 
 def test_messages_of_the_old_page_are_taken_over(open_page):
@@ -197,6 +221,21 @@ def test_tabs_of_the_browser_share_the_list(three):
     other.get_by_test_id("open-conversation").first.focus()
     other.keyboard.press("Delete")
     expect(page.get_by_test_id("open-conversation")).to_have_count(3)
+
+
+def test_a_tab_stores_on_after_another_has_deleted_all(three):
+    page = three
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(last_answer(other)).to_contain_text("The Rhine.")
+    page.get_by_test_id("open-settings").click()
+    page.get_by_test_id("reset-all").click()
+    page.get_by_test_id("reset-all").click()
+    expect(other.get_by_test_id("open-conversation")).to_have_count(0)
+    talk(other, "And a lake?", "Lake Constance.")
+    expect(other.get_by_test_id("storage-banner")).to_have_count(0)
+    other.reload()
+    expect(last_answer(other)).to_contain_text("Lake Constance.")
 
 
 def test_an_answer_is_not_disturbed_by_another_tab_of_the_browser(three):

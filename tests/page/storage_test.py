@@ -71,6 +71,9 @@ RECORDS = [
     {"id": "odd", "title": 7, "updated": "never", "head": "nowhere", "messages": [
         {"id": "x", "parent": "missing", "role": "user", "content": "odd but readable"},
         {"id": "x", "role": "assistant", "content": "twice the same id", "status": "streaming"}]},
+    {"id": "few", "messages": [
+        {"role": "user", "content": "few numbers"},
+        {"role": "assistant", "content": "five tokens", "stats": {"tokens": 5}}]},
 ]
 
 
@@ -79,9 +82,10 @@ def test_records_of_any_shape_are_read_as_far_as_they_can_be(open_page):
     expect(page.get_by_test_id("list")).to_contain_text("No conversations yet")
     page.evaluate(MAKE_DATABASE, {"version": 1, "stores": {"conversations": RECORDS}})
     page.reload()
-    expect(page.get_by_test_id("open-conversation")).to_have_count(2)
+    expect(page.get_by_test_id("open-conversation")).to_have_count(3)
     expect(page.get_by_test_id("storage-banner")).to_contain_text("4 stored items could not be")
-    for title, answer in (("in a ring", "it is opened"), ("odd but", "twice the same id")):
+    for title, answer in (("in a ring", "it is opened"), ("odd but", "twice the same id"),
+                          ("few numbers", "five tokens")):
         page.get_by_role("button", name=title).first.click()
         expect(last_answer(page)).to_contain_text(answer)
     with page.expect_download() as download:

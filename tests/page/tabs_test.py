@@ -47,6 +47,22 @@ def test_a_running_request_is_shown_and_can_be_cancelled(ready_page, base_url):
     assert ended == [499]
 
 
+def test_nothing_is_asked_for_after_the_tab_was_left(ready_page):
+    page = ready_page()
+    held, asked = [], []
+    page.route("**/v1/running", lambda route: held.append(route))
+    page.on("request", lambda r: asked.append(r.url) if r.url.endswith("/v1/running") else None)
+    open_tab(page, "live")
+    while not held:
+        page.wait_for_timeout(20)
+    open_tab(page, "api")
+    for route in held:
+        route.fulfill(json={"data": []})
+    asked.clear()
+    page.wait_for_timeout(1500)
+    assert asked == []
+
+
 def test_latencies_and_the_cache_are_shown(ready_page, base_url):
     post(base_url, {"prompt": "Once upon a time " * 50, "max_tokens": 4})
     page = ready_page()
@@ -112,7 +128,9 @@ def test_the_model_and_its_memory_are_shown(ready_page):
     open_tab(page, "model")
     model = page.get_by_test_id("model")
     expect(model).to_contain_text("Architecture")
-    expect(page.get_by_test_id("memory-bar")).to_have_attribute("aria-label", re.compile("Weights"))
+    parts = page.get_by_test_id("memory-bar").get_attribute("aria-label")
+    assert [part.rpartition(" ")[0].rpartition(" ")[0] for part in parts.split(", ")] == [
+        "Weights", "Workspace", "Cache"], parts
     assert "[object" not in model.inner_text() and "undefined" not in model.inner_text()
 
 

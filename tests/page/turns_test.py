@@ -2,7 +2,8 @@
 
 import re
 
-from chatting import answer_with, ask, finish, last_answer, requests_of, wait_until_stored
+from chatting import (answer_with, ask, finish, growing, last_answer, requests_of,
+                      wait_until_stored)
 from playwright.sync_api import expect
 
 
@@ -115,3 +116,42 @@ def test_an_answer_that_failed_is_no_version(ready_page):
     page.get_by_test_id("retry").click()
     assert finish(page) == "now it works"
     expect(page.get_by_test_id("versions")).to_have_count(0)
+
+
+def test_what_follows_an_answer_without_text_stays(ready_page):
+    page = ready_page()
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=500, body="oh no"))
+    ask(page, "question one")
+    finish(page, "failed")
+    answer_with(page, "answer two", "answer one")
+    ask(page, "question two")
+    assert finish(page) == "answer two"
+    page.get_by_test_id("retry").click()
+    assert finish(page) == "answer one"
+    assert questions(page) == ["question one"]
+    page.get_by_label("Previous version").click()
+    assert questions(page) == ["question one", "question two"]
+    assert answers(page) == ["", "answer two"]
+
+
+def test_an_editor_that_is_open_waits_for_the_answer_that_grows(ready_page):
+    page = ready_page()
+    answer_with(page, "answer")
+    ask(page, "question")
+    finish(page)
+    page.get_by_test_id("user-message").hover()
+    page.get_by_test_id("edit").click()
+    page.get_by_test_id("editor").fill("said better")
+    growing(page)
+    ask(page, "one more")
+    page.evaluate("window.feed('The first part')")
+    expect(last_answer(page)).to_contain_text("The first part")
+    expect(page.get_by_test_id("editor-save")).to_be_disabled()
+    page.get_by_test_id("editor").press("Enter")
+    page.evaluate("window.feed(' and the last'); window.end()")
+    assert finish(page) == "The first part and the last"
+    page.unroute("**/v1/chat/completions")
+    page.get_by_test_id("editor").press("Enter")
+    page.evaluate("window.feed('Another'); window.end()")
+    assert finish(page) == "Another"
+    assert questions(page) == ["said better"]

@@ -4,7 +4,7 @@ import { Access } from "./base/access.jsx";
 import { saveEverything } from "./base/boundary.jsx";
 import { Icon, Logo } from "./base/icons.jsx";
 import { kNarrow } from "./base/media.js";
-import { kTabs, openConversation, useRoute } from "./base/route.js";
+import { addressOf, kTabs, openConversation, useRoute } from "./base/route.js";
 import { load, save } from "./base/storage.js";
 import { useStore } from "./base/store.js";
 import { toggleTheme } from "./base/theme.js";
@@ -57,7 +57,7 @@ function StorageBanner() {
 }
 
 function Tabs({ tab, id }) {
-  const home = id ? `#chat/${id}` : "#chat";
+  const home = addressOf(id);
   return (
     <nav class="tabs" aria-label="Parts of the page">
       {kTabs.map((name) => (

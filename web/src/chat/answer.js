@@ -15,7 +15,7 @@ function statsOf({ start, first, last, deltas, usage }) {
   if (!first) return undefined;
   const tokens = usage?.completion_tokens ?? deltas;
   const spread = last - first;
-  const per_ms = spread >= kOnePiece ? (tokens - 1) / spread : tokens / (last - start);
+  const per_ms = spread >= kOnePiece ? (tokens - 1) / spread : tokens / Math.max(last - start, 1);
   const stats = { first_token_ms: first - start, tokens, tokens_per_second: per_ms * 1000 };
   if (usage?.prompt_tokens === undefined) return stats;
   const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;

@@ -12,7 +12,10 @@ const create = (database) => database.createObjectStore(kRecords, { keyPath: "id
 function open() {
   opening ??= openDB(kDatabase, kVersion, {
     upgrade: create,
-    blocking: (_, __, event) => event.target.close(),  // another tab wants to delete it
+    blocking: (_, __, event) => {  // another tab wants to delete it
+      opening = null;
+      event.target.close();
+    },
     terminated: () => {
       opening = null;
     },

@@ -25,6 +25,9 @@ function fingerprint(text) {
   return (hash >>> 0).toString(16);
 }
 
+// What a conversation says, in the form in which it would be read again.
+const textOf = (conversation) => JSON.stringify(tree.asConversation(conversation).messages);
+
 class History extends Store {
   #growing = new Map();  // by conversation: its growing answer and what ends that, {answer, abort}
   #timers = new Map();  // by conversation: its next save
@@ -87,7 +90,7 @@ class History extends Store {
     let added = 0;
     for (const item of list) {
       const here = this.get(item.id);
-      if (here && JSON.stringify(here.messages) === JSON.stringify(item.messages)) continue;
+      if (here && textOf(here) === textOf(item)) continue;
       this.put(here ? { ...item, id: tree.newId() } : item);
       added += 1;
     }
@@ -96,9 +99,10 @@ class History extends Store {
 
   // Asks the model for an answer to the path that ends with the message `parent`.
   async answer(id, parent, options, model) {
-    const empty = ({ role, content, reasoning, parent: of }) =>
-      of === parent && role === "assistant" && !content && !reasoning;
     const before = this.get(id);
+    const followed = new Set(before.messages.map((message) => message.parent));
+    const empty = (message) => message.parent === parent && message.role === "assistant" &&
+      !message.content && !message.reasoning && !followed.has(message.id);
     const kept = { ...before, messages: before.messages.filter((message) => !empty(message)) };
     const growing = tree.append(kept, parent, tree.emptyAnswer());
     const answer_id = growing.head;
@@ -129,13 +133,15 @@ class History extends Store {
 
   // Deletes all conversations and, with them, what could not be read.
   async reset() {
-    for (const id of this.state.conversations.keys()) this.stop(id);
+    const ids = [...this.state.conversations.keys()];
+    for (const id of ids) this.stop(id);
     for (const timer of this.#timers.values()) clearTimeout(timer);
     this.#timers.clear();
     this.set({ conversations: new Map(), unreadable: 0, problem: "" });
     forget(kOldMessages);
     try {
       await database.destroy();
+      for (const id of ids) this.#tell(id);
     } catch (error) {
       this.#cannotStore(error);
     }

@@ -7,7 +7,7 @@ import { some } from "../base/format.js";
 import { Icon } from "../base/icons.jsx";
 import { useStore } from "../base/store.js";
 import { say } from "../base/toast.jsx";
-import { titleOf } from "./conversation.js";
+import { asConversation, titleOf } from "./conversation.js";
 import { exportText, history, importText, listOf } from "./history.js";
 
 const kDay = 24 * 3600 * 1000;
@@ -32,7 +32,7 @@ function NameField({ conversation, onDone }) {
     onDone();
   };
   const keys = (event) => {
-    if (event.key === "Enter") finish(event.target.value);
+    if (event.key === "Enter" && !event.isComposing) finish(event.target.value);
     if (event.key === "Escape") {
       event.preventDefault();
       finish("");
@@ -174,7 +174,7 @@ export function List({ current, onOpen, onNew }) {
     if (conversation.id === current) onNew({ focus: false });
     requestAnimationFrame(() => focusItem(index));
     const restore = () => {
-      history.put(conversation);
+      history.put(asConversation(conversation));  // an answer that grew has ended
       onOpen(conversation.id);
     };
     say(`Deleted “${titleOf(conversation)}”.`, { label: "Undo", run: restore });

@@ -41,9 +41,11 @@ export function Failure({ error, onRetry }) {
 
 function partsOf({ stats, status, finish }) {
   const parts = [];
-  if (stats?.tokens > 0) {
-    parts.push(some(stats.tokens, "token"));
+  if (stats?.tokens > 0) parts.push(some(stats.tokens, "token"));
+  if (stats?.tokens_per_second > 0) {
     parts.push(`${stats.tokens_per_second.toFixed(1)} tokens/s`);
+  }
+  if (stats?.first_token_ms >= 0) {
     parts.push(`first token after ${seconds(stats.first_token_ms / 1000)}`);
   }
   if (stats?.cached_tokens > 0) {
@@ -98,9 +100,11 @@ function Tool({ icon, label, onClick, testid }) {
   );
 }
 
-function Editor({ text, label, action, onSave, onCancel }) {
+// can: whether it may be saved now; another answer may have begun since the editor was opened.
+function Editor({ text, label, action, can, onSave, onCancel }) {
   const [draft, setDraft] = useState(text);
-  const save = () => draft.trim() && onSave(draft.trim());
+  const ready = can && draft.trim() !== "";
+  const save = () => ready && onSave(draft.trim());
   const keys = (event) => {
     if (event.key === "Escape") {
       event.stopPropagation();
@@ -117,7 +121,7 @@ function Editor({ text, label, action, onSave, onCancel }) {
         ref={(element) => element?.dataset.seen || focusOnce(element)} data-testid="editor" />
       <div>
         <button type="button" class="plain" onClick={onCancel}>Cancel</button>
-        <button type="button" class="strong" disabled={!draft.trim()} onClick={save}
+        <button type="button" class="strong" disabled={!ready} onClick={save}
           data-testid="editor-save">
           {action}
         </button>
@@ -190,7 +194,7 @@ export function Message(props) {
     actions.edit(message, text);
   };
   return (
-    <Editor text={message.content} label={asked ? "Edit the question" : "Edit the answer"}
+    <Editor text={message.content} can={props.can} label={asked ? "Edit the question" : "Edit the answer"}
       action={asked ? "Send" : "Save"} onSave={save} onCancel={() => setEditing(false)} />
   );
 }

@@ -14,12 +14,16 @@ function useLoad(shown) {
   useEffect(() => {
     if (!shown) return undefined;
     let timer = null;
+    let over = false;
     const step = async () => {
       setLoad(await askJson("v1/expert_load").catch(() => null));
-      timer = setTimeout(step, kPeriod);
+      if (!over) timer = setTimeout(step, kPeriod);
     };
     step();
-    return () => clearTimeout(timer);
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
   }, [shown]);
   return load;
 }

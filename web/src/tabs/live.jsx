@@ -41,16 +41,20 @@ function useRunning(ready) {
   useEffect(() => {
     if (!ready) return undefined;
     let timer = null;
+    let over = false;
     const step = async () => {
       try {
         setState({ requests: (await askJson("v1/running")).data, problem: "" });
       } catch (error) {
         setState({ requests: [], problem: described(error) });
       }
-      timer = setTimeout(step, kPeriod);
+      if (!over) timer = setTimeout(step, kPeriod);
     };
     step();
-    return () => clearTimeout(timer);
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
   }, [ready]);
   return state;
 }

@@ -54,7 +54,16 @@ const kDefaultNames = {
   repetition_penalty: "Repetition penalty",
 };
 
-const kShares = { weight_bytes: "Weights", workspace_bytes: "Workspace", cache_bytes: "Cache" };
+// Parts of the memory. Facts that are not named here are limits, or within one of these.
+const kShares = {
+  weight_bytes: "Weights",
+  host_weight_bytes: "Weights for the CPU",
+  host_scratch_bytes: "Scratch for the CPU",
+  workspace_bytes: "Workspace",
+  cache_bytes: "Cache",
+  cache_host_bytes: "Pages beside the cache",
+  handoff_staging_bytes: "Staging of transfers",
+};
 const kSwitches = new Set(["prefix_cache", "do_sample"]);
 const kSets = { avx2: "AVX2", avx512: "AVX-512", amx: "AMX" };
 
@@ -126,11 +135,11 @@ const rowsOf = (labels, values) => Object.keys(labels)
   .filter((key) => values[key] !== undefined)
   .map((key) => [key, labels[key], values[key]]);
 
-// Shares of the memory as one bar: everything whose size is counted in bytes.
+// Shares of the memory as one bar.
 function MemoryBar({ values }) {
-  const parts = Object.entries(values)
-    .filter(([key, value]) => key.endsWith("_bytes") && value > 0)
-    .map(([key, value]) => [key, kShares[key] ?? words(key.replace(/_bytes$/, "")), value]);
+  const parts = Object.entries(kShares)
+    .filter(([key]) => values[key] > 0)
+    .map(([key, label]) => [key, label, values[key]]);
   const all = parts.reduce((sum, [, , value]) => sum + value, 0);
   if (parts.length < 2) return null;
   return (
