@@ -75,6 +75,17 @@ def test_the_image_and_the_unit_have_the_binary_of_make_dist():
     assert install in (ROOT / "deploy/README.md").read_text()
 
 
+def test_the_images_build_sees_every_file_that_is_embedded():
+    sys.path.insert(0, str(ROOT / "deploy"))
+    import try_dockerfile
+    seen = set(try_dockerfile.context_files())
+    embedded = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/configs/*.json")}
+    for rules in [*ROOT.glob("src/*/module.cmake"), *ROOT.glob("cmake/*.cmake")]:
+        for path in re.findall(r"^ *braid_embed\(\w+ ([\w./-]+) ", rules.read_text(), re.M):
+            embedded.add(path)
+    assert len(embedded) > 10 and embedded <= seen, embedded - seen
+
+
 def arguments(manifest, name):
     """The command line of a deployment's container."""
     (document,) = [text for text in manifest.split("\n---\n")
