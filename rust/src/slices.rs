@@ -26,6 +26,8 @@ const LEFT_BYTES: usize = 16;
 /// How many words of a text are encoded once, and the bytes of the longest.
 const KNOWN_WORDS: usize = 1 << 14;
 const KNOWN_BYTES: usize = 64;
+/// The library's own splitting gives up silently at about a million blanks in a row.
+const BLANKS_MAX: usize = 900_000;
 
 /// How texts of a tokenizer.json are cut.
 pub struct Cuts {
@@ -113,6 +115,19 @@ fn begins_anew(letter: char) -> bool {
     matches!(letter, '\0'..='\x7f' | '\u{400}'..='\u{45f}' | '\u{3001}'..='\u{3002}'
         | '\u{3041}'..='\u{3096}' | '\u{30a1}'..='\u{30fa}' | '\u{4e00}'..='\u{9fff}'
         | '\u{ac00}'..='\u{d7a3}' | '\u{ff01}'..='\u{ff60}')
+}
+
+/// The bytes of the word with which `text` begins, where the splitter gave up: at `\s+(?!\S)` in a
+/// run of about a million characters of white space, for which it keeps too many states. The known
+/// patterns match all text, and everything else in constant space.
+fn blank_word(text: &str) -> Result<usize, String> {
+    let run = text.len() - text.trim_start().len();
+    let last = text[..run].chars().next_back().map_or(0, char::len_utf8);
+    let word = if run == text.len() { run } else { run - last };
+    if word == 0 {
+        return Err("the text cannot be split into words".into());
+    }
+    Ok(word)
 }
 
 /// Words of a slice: where each lies, in bytes, and how many ids there are up to its end.
@@ -207,12 +222,22 @@ impl Slices<'_> {
             if slice.get(begin..end) != Some(text) {
                 return self.words_of_library(slice); // which knows where normalized text came from
             }
-            for ((from, to), _) in (&self.cuts.splitter).find_matches(text)? {
-                if from == to {
-                    continue;
+            let mut at = 0;
+            while at < text.len() {
+                let pieces = (&self.cuts.splitter).find_matches(&text[at..])?;
+                let base = at;
+                for ((from, to), matched) in pieces {
+                    if from == to {
+                        continue;
+                    }
+                    let from = base + from;
+                    at = if matched { base + to } else { from + blank_word(&text[from..])? };
+                    self.encode_word(&text[from..at], known, &mut words.ids)?;
+                    words.end(begin + from, begin + at);
+                    if !matched {
+                        break; // the splitter goes on behind this word
+                    }
                 }
-                self.encode_word(&text[from..to], known, &mut words.ids)?;
-                words.end(begin + from, begin + to);
             }
         }
         Ok(words)
@@ -240,6 +265,11 @@ impl Slices<'_> {
     }
 
     fn words_of_library(&self, slice: &str) -> tokenizers::Result<Words> {
+        let mut runs = slice.split(|c: char| !c.is_whitespace());
+        if runs.any(|run| run.len() >= BLANKS_MAX && run.chars().count() >= BLANKS_MAX) {
+            let what = "blanks in a row beside text that NFC changes; less are supported";
+            return Err(format!("{BLANKS_MAX} {what}").into());
+        }
         let added = self.tokenizer.get_added_vocabulary();
         let mut split = added.extract_and_normalize(self.tokenizer.get_normalizer(), slice);
         if let Some(splitter) = self.tokenizer.get_pre_tokenizer() {

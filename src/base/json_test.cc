@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "base/text/written_json.h"
 
 namespace braid {
@@ -50,6 +52,27 @@ TEST(Json, NumbersThatNoDoubleHoldsAreRefusedWhereverTheyStand) {
     EXPECT_NE(ErrorOf(text), "") << text;
   }
   for (const char* text : {"1e308", "[-1.7e308, 0.0]", "1e-400"}) EXPECT_EQ(ErrorOf(text), "");
+}
+
+TEST(Json, ADecimalIsTheNearestDouble) {
+  const auto expect = [](const std::string& text) {
+    const Result<json::value> value = ParseJson("[" + text + "]", "it");
+    ASSERT_TRUE(value.ok()) << text;
+    EXPECT_EQ(value->at(0).as_double(), std::strtod(text.c_str(), nullptr)) << text;
+  };
+  for (const char* text :
+       {"94.95886283158103", "18.183216676054286", "-94.95886283158103", "0.1", "-0.0", "5e-324",
+        "1.7976931348623157e308", "123456789012345678901234567890.5", "9.495886283158103E+1"}) {
+    expect(text);
+  }
+  uint64_t digits = 1;
+  for (int i = 0; i < 500; ++i) {
+    digits = digits * 6364136223846793005u + 1442695040888963407u;
+    const uint64_t most = 90'000'000'000'000'000;  // 17 digits with what follows
+    const std::string all = std::to_string(digits % most + most / 9);
+    expect(all.substr(0, 1 + i % 16) + "." + all.substr(1 + i % 16));
+    expect(all + "e-" + std::to_string(i % 300));
+  }
 }
 
 TEST(Json, WhatIsNoJsonOrTooMuchIsRefused) {

@@ -8,10 +8,13 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "base/json.h"
+#include "base/text/cut_text.h"
 
 namespace braid {
 namespace {
@@ -26,6 +29,18 @@ spdlog::level::level_enum LevelOf(LogLevel level) {
   return kLevels[static_cast<size_t>(level)];
 }
 
+// A string of JSON of at most `bytes_max` bytes with the beginning of a text, of which a byte may
+// take six as an escape.
+std::string JsonTextWithin(std::string_view text, size_t bytes_max) {
+  text = CutText(text, bytes_max);
+  std::string out = json::serialize(json::string(text));
+  while (out.size() > bytes_max && !text.empty()) {
+    text = CutText(text, text.size() * bytes_max / out.size());
+    out = json::serialize(json::string(text));
+  }
+  return out;
+}
+
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   explicit StderrSink(bool json) : json_(json), colours_(!json && ::isatty(STDERR_FILENO) == 1) {}
@@ -37,16 +52,15 @@ class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
     std::string line(text.data(), text.size());
     if (json_) {
       if (line.ends_with('\n')) line.pop_back();
-      line += json::serialize(
-                  json::string(std::string_view(message.payload.data(), message.payload.size()))) +
+      line += JsonTextWithin(std::string_view(message.payload.data(), message.payload.size()),
+                             kLineBytesMax - std::min(kLineBytesMax, line.size() + 2)) +
               "}\n";
     } else if (colours_ && message.color_range_end > message.color_range_start) {
       line.insert(message.color_range_end, "\033[m");
       line.insert(message.color_range_start, ColourOf(message.level));
     }
     if (line.size() > kLineBytesMax) {
-      line.resize(kLineBytesMax - 1);
-      line += '\n';
+      line = std::string(CutText(line, kLineBytesMax - 1)) + '\n';
     }
     pollfd writable{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
     if (::poll(&writable, 1, 0) != 1 || (writable.revents & POLLOUT) == 0) return;

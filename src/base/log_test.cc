@@ -70,5 +70,22 @@ TEST_F(Log, ALongLineIsCutToWhatAPipeTakesAtOnce) {
   EXPECT_TRUE(line.ends_with("x\n"));
 }
 
+TEST_F(Log, ALongJsonLineIsCutInItsMessage) {
+  InitLog(LogLevel::kInfo, true);
+  for (const std::string& unit : {std::string("x"), std::string("\x01"), std::string("\u00e9"),
+                                  std::string("\U0001f600\"")}) {
+    std::string text;
+    while (text.size() < 10'000) text += unit;
+    const std::string line = ErrorOutputOf([&] { LogInfo("{}", text); });
+    EXPECT_LE(line.size(), 4096u);
+    EXPECT_GT(line.size(), 4000u) << unit;
+    ASSERT_TRUE(line.ends_with("\"}\n")) << unit;
+    json::error_code ec;
+    const json::value value = json::parse(line, ec);
+    ASSERT_FALSE(ec) << unit << ": " << ec.message();
+    EXPECT_TRUE(text.starts_with(std::string_view(value.at("message").as_string()))) << unit;
+  }
+}
+
 }  // namespace
 }  // namespace braid

@@ -51,14 +51,47 @@ json::value Standalone(const json::value& property, const json::value& root) {
   return schema;
 }
 
+// Keywords that say which values a schema admits: first combinations, last those of strings.
+constexpr std::string_view kConstraints[] = {
+    "allOf",         "anyOf",           "oneOf",
+    "$ref",          "type",            "enum",
+    "const",         "minimum",         "maximum",
+    "multipleOf",    "items",           "exclusiveMinimum",
+    "minItems",      "maxItems",        "exclusiveMaximum",
+    "prefixItems",   "properties",      "additionalProperties",
+    "minProperties", "required",        "patternProperties",
+    "maxProperties", "additionalItems", "minLength",
+    "maxLength",     "pattern",         "format"};
+constexpr std::span<const std::string_view> kCombinations = std::span(kConstraints).first(4);
+constexpr std::span<const std::string_view> kNotOfStrings =
+    std::span(kConstraints).first(std::size(kConstraints) - 4);
+
+// The first of `names` but one that a schema has, or empty.
+std::string_view FirstOf(const json::value& schema, std::span<const std::string_view> names,
+                         std::string_view but = {}) {
+  const auto at = std::ranges::find_if(
+      names, [&](std::string_view name) { return name != but && Member(schema, name) != nullptr; });
+  return at == names.end() ? std::string_view() : *at;
+}
+
+// The schema that another stands for: by a reference, or as all of its "allOf".
+const json::value* Target(const json::value& schema, const json::value& root) {
+  const json::value* reference = Member(schema, "$ref");
+  if (reference != nullptr && reference->is_string()) {
+    return FindByReference(root, reference->get_string());
+  }
+  const json::value* all = Member(schema, "allOf");
+  const bool one = all != nullptr && all->is_array() && all->get_array().size() == 1 &&
+                   FirstOf(schema, kConstraints, "allOf").empty();
+  return one ? &all->get_array()[0] : nullptr;
+}
+
 // The schema that a chain of references leads to.
 const json::value& Resolved(const json::value& schema, const json::value& root) {
   constexpr int kStepsMax = 16;
   const json::value* at = &schema;
   for (int i = 0; i < kStepsMax; ++i) {
-    const json::value* reference = Member(*at, "$ref");
-    if (reference == nullptr || !reference->is_string()) break;
-    const json::value* target = FindByReference(root, reference->get_string());
+    const json::value* target = Target(*at, root);
     if (target == nullptr) break;
     at = target;
   }
@@ -163,8 +196,63 @@ bool IsOnlyString(const json::value& schema) {
 }
 
 bool MayBeString(const json::value& schema) {
-  const json::value* type = Member(schema, "type");
-  return type == nullptr ? !Member(schema, "const") || IsOnlyString(schema) : *type == "string";
+  if (const json::value* type = Member(schema, "type")) return *type == "string";
+  if (const json::value* only = Member(schema, "const")) return only->is_string();
+  const json::value* values = Member(schema, "enum");
+  return values == nullptr || !values->is_array() ||
+         std::ranges::any_of(values->get_array(), [](const auto& v) { return v.is_string(); });
+}
+
+// What of a schema is written as JSON: of an enum without a type, the values that are no strings.
+json::value WithoutStrings(json::value schema) {
+  const json::value* values = Member(schema, "enum");
+  if (values == nullptr || !values->is_array() || Member(schema, "type") != nullptr) return schema;
+  json::array others;
+  for (const json::value& value : values->get_array()) {
+    if (!value.is_string()) others.push_back(value);
+  }
+  schema.get_object()["enum"] = std::move(others);
+  return schema;
+}
+
+// kInvalid: a keyword of a strict parameter, or of one of its alternatives, that is not enforced
+// where strings are written as they are.
+Status CheckStrict(const json::value& given, const json::value& root, bool is_option) {
+  const auto beside = [](const json::value& schema, std::string_view keyword) -> Status {
+    const std::string_view other = FirstOf(schema, kConstraints, keyword);
+    if (other.empty()) return {};
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("/{}: cannot be enforced beside {} where this model writes strings "
+                             "without quotes",
+                             other, keyword)};
+  };
+  const json::value& schema = Resolved(given, root);
+  for (const json::value* at = &given; at != &schema; at = Target(*at, root)) {
+    if (Member(*at, "$ref") != nullptr) RETURN_IF_ERROR(beside(*at, "$ref"));
+  }
+  for (std::string_view key : {"anyOf", "oneOf"}) {
+    const json::value* options = Member(schema, key);
+    if (is_option || options == nullptr || !options->is_array()) continue;
+    RETURN_IF_ERROR(beside(schema, key));
+    for (const json::value& option : options->get_array()) {
+      RETURN_IF_ERROR(CheckStrict(option, root, true));
+    }
+    return {};
+  }
+  constexpr std::string_view kKinds[] = {"type", "enum", "const"};
+  const bool names_kind = !FirstOf(schema, kKinds).empty();
+  const json::value* types = Member(schema, "type");
+  const bool listed = types != nullptr && types->is_array() &&
+                      std::ranges::find(types->get_array(), json::value("string")) !=
+                          types->get_array().end();
+  if (!listed && !MayBeString(schema)) return {};
+  const std::string_view wrong =
+      FirstOf(schema, names_kind || is_option ? kCombinations : kNotOfStrings);
+  if (wrong.empty()) return {};
+  return Error{ErrorCode::kInvalid,
+               fmt::format("/{}: cannot be enforced on what may be a string, which this model "
+                           "writes without quotes; name another type",
+                           wrong)};
 }
 
 }  // namespace
@@ -312,22 +400,20 @@ Result<std::string> CallRules::Parameters(const std::string& rule, const json::v
 }
 
 Status CallRules::AddParameter(const Parameter& parameter) {
+  if (parameter.strict) {
+    RETURN_IF_ERROR(CheckStrict(parameter.schema, parameter.root, false));
+  }
   const json::value& schema = Resolved(parameter.schema, parameter.root);
   std::string options;
   json::array others;
   bool strings = false;
   for (const json::value& one : Alternatives(schema, parameter.root)) {
     strings = strings || MayBeString(one);
-    if (!IsOnlyString(one)) others.push_back(Standalone(one, parameter.root));
+    if (!IsOnlyString(one)) others.push_back(Standalone(WithoutStrings(one), parameter.root));
   }
-  if (strings && !others.empty() && Member(schema, "type") == nullptr &&
-      Member(schema, "anyOf") == nullptr && Member(schema, "oneOf") == nullptr) {
-    // Anything, or nothing that says which kind: any text is a value.
-    if (parameter.strict && Member(schema, "enum") != nullptr) {
-      return Error{ErrorCode::kInvalid, "/enum: has values of several kinds; name their type"};
-    }
-    others.clear();
-  }
+  // Nothing says which kind: any text is a value.
+  constexpr std::string_view kKinds[] = {"type", "enum", "anyOf", "oneOf"};
+  if (strings && FirstOf(schema, kKinds).empty()) others.clear();
   const bool mixed = strings && !others.empty();
   int number = 0;
   for (const json::value& one : Alternatives(schema, parameter.root)) {

@@ -29,6 +29,20 @@ std::string JsonOnOneLine(const json::object& value) {
   return out + "}";
 }
 
+// A call of "f" as a format writes it that has no JSON around the values.
+std::string WrittenCall(const ToolFormat& format,
+                        std::initializer_list<std::pair<std::string_view, std::string_view>> all) {
+  std::string out(format.write_begin);
+  out.replace(out.find("{NAME}"), 6, "f");
+  const std::string_view newline = format.value_newlines ? "\n" : "";
+  for (const auto& [key, value] : all) {
+    out += fmt::format("{}{}{}{}{}{}{}{}{}\n", format.key_begin, key, format.key_end,
+                       format.value_begin.empty() ? "" : "\n", format.value_begin, newline, value,
+                       newline, format.value_end);
+  }
+  return fmt::format("{}{}{}{}", format.section[0], out, format.write_end, format.section[1]);
+}
+
 class GrammarLibraryTest : public testing::Test {
  protected:
   GrammarLibraryTest() : tokenizer_(LoadBraidTiny()), end_(*tokenizer_.TokenToId("<|im_end|>")) {}
@@ -247,6 +261,62 @@ TEST_F(GrammarLibraryTest, ForcedCallsAreReadBackWithTheirTypes) {
   }
 }
 
+TEST_F(GrammarLibraryTest, AnEnumWithoutATypeHasTheKindsOfItsValues) {
+  auto library = Library();
+  for (const std::string_view strict : {"true", "false"}) {
+    const std::string tool = fmt::format(
+        R"([{{"function": {{"name": "f", "strict": {}, "parameters": {{"type": "object",
+            "additionalProperties": false, "required": ["level", "mode"], "properties":
+            {{"level": {{"enum": [1, 2]}}, "mode": {{"enum": ["auto", 1]}}}}}}}}}}])",
+        strict);
+    const json::array tools = ParseJson(tool, "tools")->as_array();
+    for (const std::string_view name : {"qwen3_xml", "glm"}) {
+      const ToolFormat& format = *FindToolFormat(name);
+      const Result<std::string> lark =
+          ToolGrammarText({.format = format, .tools = tools}, tokenizer_);
+      ASSERT_TRUE(lark) << lark.error().message;
+      const std::string text = GrammarText(GrammarKind::kLark, *lark);
+      const auto accepts = [&](std::string_view level, std::string_view mode) {
+        return Accepts(*library, text, WrittenCall(format, {{"level", level}, {"mode", mode}}));
+      };
+      EXPECT_TRUE(accepts("1", "auto")) << name;
+      EXPECT_TRUE(accepts("2", "1")) << name;
+      EXPECT_FALSE(accepts("", "auto")) << name;
+      EXPECT_FALSE(accepts("3", "auto")) << name;
+      EXPECT_FALSE(accepts("1", "2")) << name;
+      EXPECT_FALSE(accepts("1", "\"auto\"")) << name << ": it would be read with its quotes";
+      const AnswerSyntax syntax{.split_reasoning = false,
+                                .reasoning_tags = {},
+                                .tools = &format,
+                                .schemas = ToolSchemas(tools)};
+      AnswerParser parser(syntax, false);
+      AnswerEvents events = parser.Push(WrittenCall(format, {{"level", "2"}, {"mode", "1"}}));
+      for (AnswerEvent& event : parser.Flush(true)) AddEvent(std::move(event), &events);
+      const std::string arguments = JoinedText(events, AnswerEvent::Kind::kCallArguments);
+      EXPECT_EQ(*ParseJson(arguments, "it"), json::value({{"level", 2}, {"mode", 1}})) << name;
+    }
+  }
+}
+
+TEST_F(GrammarLibraryTest, ASchemaThatStandsForAnotherIsEnforcedAsThatOne) {
+  auto library = Library();
+  const json::array tools = ParseJson(R"([{"function": {"name": "f", "strict": true, "parameters":
+      {"type": "object", "additionalProperties": false, "required": ["color"],
+       "properties": {"color": {"allOf": [{"$ref": "#/$defs/Color"}], "default": "red"}},
+       "$defs": {"Color": {"enum": ["red", "blue"], "title": "Color"}}}}}])",
+                                      "tools")
+                                ->as_array();
+  for (const std::string_view name : {"qwen3_xml", "glm"}) {
+    const ToolFormat& format = *FindToolFormat(name);
+    const Result<std::string> lark =
+        ToolGrammarText({.format = format, .tools = tools}, tokenizer_);
+    ASSERT_TRUE(lark) << lark.error().message;
+    const std::string text = GrammarText(GrammarKind::kLark, *lark);
+    EXPECT_TRUE(Accepts(*library, text, WrittenCall(format, {{"color", "blue"}}))) << name;
+    EXPECT_FALSE(Accepts(*library, text, WrittenCall(format, {{"color", "purple"}}))) << name;
+  }
+}
+
 // For each format: any text, calls of tools that are not strict with any arguments, and of strict
 // ones with those of their schemas only.
 TEST_F(GrammarLibraryTest, StrictToolsAreHeldToTheirSchemasWithinFreeText) {
@@ -323,6 +393,25 @@ TEST_F(GrammarLibraryTest, AStrictToolThatAFormatCannotHoldIsRefusedByPointer) {
                   .message,
               HasSubstr("/properties/a/format: email"));
   EXPECT_THAT(text("glm", R"({"anyOf": [{}, {}]})").error().message, HasSubstr("/anyOf: "));
+  const std::pair<std::string_view, std::string_view> kWrong[] = {
+      {R"({"minimum": 1})", "minimum"},
+      {R"({"type": "string", "allOf": [{"minLength": 2}]})", "allOf"},
+      {R"({"type": ["string", "null"], "allOf": [{"minLength": 2}]})", "allOf"},
+      {R"({"allOf": [{"minLength": 2}, {"maxLength": 3}]})", "allOf"},
+      {R"({"anyOf": [{"anyOf": [{"type": "integer"}]}, {"type": "null"}]})", "anyOf"},
+      {R"({"anyOf": [{"type": "string"}], "maxLength": 2})", "maxLength"},
+      {R"({"$ref": "#/$defs/c", "maxLength": 2})", "maxLength"}};
+  for (const auto& [schema, keyword] : kWrong) {
+    const std::string all =
+        fmt::format(R"({{"properties": {{"a": {}}}, "$defs": {{"c": {{}}}}}})", schema);
+    const Result<std::string> wrong = text("glm", all);
+    ASSERT_FALSE(wrong) << schema;
+    EXPECT_THAT(wrong.error().message, HasSubstr(fmt::format("/properties/a/{}: ", keyword)));
+  }
+  EXPECT_TRUE(text("glm", R"({"properties": {"a": {"type": "integer", "allOf": [{"minimum": 2}]},
+                             "b": {"anyOf": [{"minLength": 2}, {"type": "null"}], "title": "b"},
+                             "c": {"pattern": "^a$"}, "d": {}}})")
+                  .ok());
 }
 
 TEST_F(GrammarLibraryTest, GbnfBecomesLark) {

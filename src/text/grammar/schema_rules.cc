@@ -22,7 +22,7 @@ constexpr Keyword kUnenforceable[] = {
     {"not", "a grammar cannot express the complement of a schema"},
     {"if", "a condition on the whole value is known only at its end"},
     {"contains", "which item will match is known only at the end"},
-    {"propertyNames", "names are enforced only as an enum or a pattern without properties beside"},
+    {"propertyNames", "names are enforced as an enum or a plain pattern without properties beside"},
     {"dependentRequired", "properties do not depend on each other in a grammar"},
     {"dependentSchemas", "properties do not depend on each other in a grammar"},
     {"dependencies", "properties do not depend on each other in a grammar"},
@@ -85,8 +85,10 @@ class Reader {
     for (std::string_view name : kByName) {
       if (json::value* held = schema.if_contains(name); IsObject(held)) {
         const std::string below = at + "/" + std::string(name);
-        if (name == "patternProperties") CheckPatterns(held->get_object(), below);
+        const bool kept = name != "patternProperties" || CheckPatterns(held->get_object(), below);
         for (auto& [key, part] : held->get_object()) Read(part, below + "/" + Escaped(key));
+        // Names of a dropped pattern would be additional ones.
+        if (!kept) schema.erase("additionalProperties");
       }
     }
     for (std::string_view name : kLists) {
@@ -169,7 +171,8 @@ class Reader {
           if (name.is_string()) named[name.get_string()] = each;
         }
         schema["properties"] = std::move(named);
-      } else if (pattern != nullptr && pattern->is_string()) {
+      } else if (pattern != nullptr && pattern->is_string() &&
+                 UnenforceablePattern(pattern->get_string()).empty()) {
         named[pattern->get_string()] = each;
         schema["patternProperties"] = std::move(named);
       } else {
@@ -208,7 +211,8 @@ class Reader {
     if (!reason.empty()) Drop(schema, "pattern", reason, at);
   }
 
-  void CheckPatterns(json::object& patterns, const std::string& at) {
+  // False if one was dropped.
+  bool CheckPatterns(json::object& patterns, const std::string& at) {
     std::vector<std::string> wrong;
     for (const auto& [pattern, part] : patterns) {
       const std::string reason = UnenforceablePattern(pattern);
@@ -217,6 +221,7 @@ class Reader {
       wrong.emplace_back(pattern);
     }
     for (const std::string& pattern : wrong) patterns.erase(pattern);
+    return wrong.empty();
   }
 
   // So many properties are enforced where all that are named are required, and as "exactly one".

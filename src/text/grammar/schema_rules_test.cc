@@ -59,6 +59,15 @@ TEST(SchemaRules, NamesEachKeywordThatCannotBeEnforced) {
 TEST(SchemaRules, WhatIsDroppedLeavesTheRest) {
   EXPECT_EQ(Left(R"({"type": "array", "uniqueItems": true, "maxItems": 3})"),
             Parsed(R"({"type": "array", "maxItems": 3})"));
+  EXPECT_EQ(Left(R"({"type": "object", "patternProperties": {"^(?!_).": {"type": "string"}},
+                     "additionalProperties": false})"),
+            Parsed(R"({"type": "object", "patternProperties": {}})"));
+  EXPECT_EQ(Left(R"({"patternProperties": {"^(?!_).": {}, "^b": {"type": "null"}},
+                     "additionalProperties": {"type": "string"}})"),
+            Parsed(R"({"patternProperties": {"^b": {"type": "null"}}})"));
+  EXPECT_EQ(Left(R"({"propertyNames": {"pattern": "^(?!_)."},
+                     "additionalProperties": {"type": "string"}})"),
+            Parsed(R"({"additionalProperties": {"type": "string"}})"));
 }
 
 TEST(SchemaRules, ExactlyOneIsKeptForWhoAsksForTheWhole) {

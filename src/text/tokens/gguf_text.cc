@@ -191,6 +191,12 @@ Result<std::optional<GgufText>> ReadGgufText(const json::object& metadata) {
                      Id(metadata, fmt::format("tokenizer.ggml.{}_token_id", name), tokens.size()));
     if (id) eos.insert(*id);
   }
+  // Files name one or two end tokens. These texts end an answer in every vocabulary that has them
+  // as control tokens.
+  for (const char* token : {"<|im_end|>", "<|endoftext|>", "<|eot_id|>", "[EOS]", "[EOT]"}) {
+    const std::optional<TokenId> id = tokenizer.TokenToId(token);
+    if (id && tokenizer.IsSpecial(*id)) eos.insert(*id);
+  }
   GgufText read{.tokenizer = std::move(tokenizer), .eos = {eos.begin(), eos.end()}};
   if (FindKey(metadata, "tokenizer.chat_template")) {
     ASSIGN_OR_RETURN(const std::string_view source, Name(metadata, "tokenizer.chat_template"));

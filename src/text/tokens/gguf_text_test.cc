@@ -68,6 +68,12 @@ TEST(GgufText, EndTokensAreSortedAndEachOnce) {
   metadata["tokenizer.ggml.eot_token_id"] = 2;
   metadata["tokenizer.ggml.eom_token_id"] = 6;
   EXPECT_EQ(ReadText(metadata).eos, (std::vector<TokenId>{2, 6}));
+  metadata["tokenizer.ggml.tokens"] = {"a",     "b",   "c",     "<|endoftext|>",
+                                       "[EOS]", "<s>", "[EOT]", "<|im_end|>"};
+  metadata["tokenizer.ggml.token_type"] = {1, 1, 1, 3, 1, 3, 3, 4};
+  metadata["tokenizer.ggml.merges"] = json::array();
+  EXPECT_EQ(ReadText(metadata).eos, (std::vector<TokenId>{2, 3, 6}))
+      << "by their texts where they are control tokens";
 }
 
 TEST(GgufText, TheTemplateKnowsTheSpecialTokens) {

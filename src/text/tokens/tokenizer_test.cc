@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <span>
 #include <thread>
 
 #include "base/check.h"
@@ -217,6 +219,24 @@ TEST(TokenizerTest, SlicesOfEveryPatternGiveTheIdsOfTheWholeText) {
       ASSERT_TRUE(tokenizer) << tokenizer.error().message;
       ExpectEqualSlices(*tokenizer, 5, 8);
     }
+  }
+}
+
+// The splitter itself gives up at a million.
+TEST(TokenizerTest, AMillionBlanksAreOneWordBeforeTheNext) {
+  const Tokenizer tokenizer = LoadBraidTiny();
+  const std::string_view rest = "x,,name foo()bar";  // ",name" is a token, but not of two words
+  const auto few = tokenizer.Encode(std::string(4, ' ') + std::string(rest), false);
+  ASSERT_TRUE(few) << few.error().message;
+  size_t same = few->size();  // from the blank before `rest` on, which begins its word
+  while (tokenizer.Decode(std::span(*few).last(same), false).size() > rest.size() + 1) --same;
+  for (const std::string_view begin : {"", "a", "\n"}) {
+    const std::string text = std::string(begin) + std::string(1'000'001, ' ') + std::string(rest);
+    const auto ids = tokenizer.Encode(text, false);
+    ASSERT_TRUE(ids) << ids.error().message;
+    ASSERT_GT(ids->size(), same);
+    EXPECT_TRUE(std::ranges::equal(std::span(*ids).last(same), std::span(*few).last(same)));
+    EXPECT_EQ(tokenizer.Decode(*ids, false), text);
   }
 }
 
