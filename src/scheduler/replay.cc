@@ -6,7 +6,8 @@
 
 #include <algorithm>
 #include <deque>
-#include <set>
+#include <optional>
+#include <utility>
 
 #include "scheduler/inbox.h"
 #include "scheduler/planning/plan_hash.h"
@@ -28,7 +29,7 @@ class Replayer {
     if (const PlanMark* mark = std::get_if<PlanMark>(&record)) return Compare(*mark);
     const Event& event = std::get<Event>(record);
     if (const Submit* submit = std::get_if<Submit>(&event)) {
-      if (!ids_.insert(submit->request.id).second) {
+      if (scheduler_.has(submit->request.id)) {
         return Impossible(fmt::format("request {} comes twice", submit->request.id.value));
       }
       ++report_.requests;
@@ -41,9 +42,7 @@ class Replayer {
       return Impossible("arenas are lost while a step or a move uses them");
     }
     scheduler_.Apply(event);
-    for (const Output& output : scheduler_.TakeOutputs()) {
-      if (output.finish) ids_.erase(output.id);
-    }
+    scheduler_.TakeOutputs();  // the scheduler forgets what has ended
     ++report_.events;
     return {};
   }
@@ -62,6 +61,7 @@ class Replayer {
       RequestId request;
       bool sample;
       int32_t drafts;
+      std::optional<int32_t> prompt_logprobs;  // as many must come
     };
     std::vector<Planned> rows;
   };
@@ -85,7 +85,11 @@ class Replayer {
     ++report_.plans;
     last_step_ = plan.step;
     Step step{plan.step, {}};
-    for (const Row& row : plan.rows) step.rows.push_back({row.request, row.sample, row.drafts});
+    for (const Row& row : plan.rows) {
+      std::optional<int32_t> prompt_logprobs;
+      if (row.prompt_logprobs) prompt_logprobs = row.token_count - row.drafts;
+      step.rows.push_back({row.request, row.sample, row.drafts, prompt_logprobs});
+    }
     in_flight_.push_back(std::move(step));
     if (executor_ != nullptr) executor_->Launch(std::move(plan), ended_);
     return {};
@@ -99,7 +103,7 @@ class Replayer {
     }
     const int32_t vocabulary = scheduler_.config().vocabulary;
     for (size_t i = 0; i < recorded.rows.size(); ++i) {
-      const auto& [request, samples, drafts] = in_flight_.front().rows[i];
+      const auto& [request, samples, drafts, prompt_logprobs] = in_flight_.front().rows[i];
       const RowResult& row = recorded.rows[i];
       const auto known = [&](TokenId t) { return t >= 0 && t < vocabulary; };
       const bool token = known(row.token) && row.accepted >= 0 && row.accepted <= drafts &&
@@ -107,6 +111,12 @@ class Replayer {
       if (row.request != request || (samples && row.error.empty() && !token)) {
         return Impossible(fmt::format("row {} of step {} is request {}'s, with token {}", i,
                                       recorded.step.value, row.request.value, row.token));
+      }
+      if (prompt_logprobs && row.error.empty() &&
+          std::cmp_not_equal(row.prompt_logprobs.size(), *prompt_logprobs)) {
+        return Impossible(fmt::format("row {} of step {} has {} prompt log-probabilities, not {}",
+                                      i, recorded.step.value, row.prompt_logprobs.size(),
+                                      *prompt_logprobs));
       }
       report_.tokens += token;
     }
@@ -147,7 +157,6 @@ class Replayer {
   Executor* executor_;
   Inbox ended_;  // steps of the executor
   std::deque<Step> in_flight_;
-  std::set<RequestId> ids_;
   StepId last_step_;
   ReplayReport report_;
 };

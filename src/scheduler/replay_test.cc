@@ -36,7 +36,7 @@ struct Records final : RecordSource {
 class ReplayTest : public SchedulerFixture {
  protected:
   // Two requests; the second one comes during the first and follows its prefix.
-  Records Record() {
+  Records Record(int32_t prompt_logprobs = -1) {
     Records out;
     const SchedulerConfig config = BlockConfig();
     out.start_.config = config;
@@ -47,7 +47,9 @@ class ReplayTest : public SchedulerFixture {
       s_.Apply(event);
       Take();
     };
-    apply(Submit{Make(100, 3)});
+    Request first = Make(100, 3);
+    first.prompt_logprobs = prompt_logprobs;
+    apply(Submit{first});
     for (int i = 0; i < 100; ++i) {
       const Plan plan = s_.NextPlan();
       out.records.emplace_back(PlanMark{plan.step, HashPlan(plan)});
@@ -135,6 +137,18 @@ TEST_F(ReplayTest, ALogThatNoRunWroteIsRefused) {
   records = Record();
   records.records.insert(records.records.begin() + 1, Event(ResetCache{}));
   EXPECT_THAT(ErrorOf(records), HasSubstr("the cache is reset while requests are alive"));
+
+  records = Record(1);
+  EXPECT_EQ(ErrorOf(records), "");
+  OfSteps(records, [](StepDone& done) { return done.rows[0].prompt_logprobs.pop_back(), true; });
+  EXPECT_THAT(ErrorOf(records),
+              HasSubstr("row 0 of step 0 has 99 prompt log-probabilities, not 100"));
+
+  // The step that is in flight still uses the blocks of what was aborted.
+  records = Record();
+  const LogRecord submit = records.records.front();
+  records.records.insert(records.records.begin() + 2, {Event(Abort{RequestId(0)}), submit});
+  EXPECT_THAT(ErrorOf(records), HasSubstr("request 0 comes twice"));
 }
 
 TEST_F(ReplayTest, EventsInAFileHaveTheirTimes) {

@@ -83,6 +83,8 @@ PrefixChanges Scheduler::TakePrefixChanges(DpRankId rank) {
   return state_->ranks[rank].cache.TakeChanges();
 }
 
+bool Scheduler::has(RequestId id) const { return state_->life_cycle.sequences().contains(id); }
+
 bool Scheduler::idle() const { return state_->Idle(); }
 
 bool Scheduler::in_flight() const { return state_->StepsOrMovesInFlight(); }

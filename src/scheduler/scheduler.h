@@ -88,6 +88,8 @@ class Scheduler {
   // What can be resumed now and could not at the last call, and the reverse.
   PrefixChanges TakePrefixChanges(DpRankId rank);
 
+  // Whether the request is alive, or a step or a move in flight uses its blocks.
+  bool has(RequestId id) const;
   bool idle() const;       // no request is alive, and no step or move in flight
   bool in_flight() const;  // a step or a move
   int32_t moves() const;   // in flight

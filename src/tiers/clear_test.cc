@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <future>
@@ -156,7 +158,8 @@ TEST_F(ClearTest, WhatIsBeingReadComesAndIsGone) {
 }
 
 // The engine thread clears while the disk hangs, wherever it does: in a look at what another server
-// has written, or where a segment is made. What is in memory comes meanwhile.
+// has written, or where a segment is made. What is in memory comes meanwhile, and the network
+// thread gets its figure.
 TEST_F(ClearTest, BeginsWithoutWaitingForADisk) {
   using std::chrono::seconds;
   host_ = *HostPages::Create(1 << 20);
@@ -188,6 +191,8 @@ TEST_F(ClearTest, BeginsWithoutWaitingForADisk) {
   files_.Hold();
   Start(*tier, Direction::kOut, 9);
   files_.AwaitHeld();
+  auto ahead = std::async(std::launch::async, [&] { return tier->ahead_bytes(); });
+  EXPECT_EQ(ahead.wait_for(seconds(20)), std::future_status::ready);
   clears = std::async(std::launch::async, [&] { tier->BeginClear(); });
   EXPECT_EQ(clears.wait_for(seconds(20)), std::future_status::ready);
   files_.Release();
@@ -277,6 +282,52 @@ TEST_F(ClearTest, OfWhatAnotherTierWritesOnlyLaterPartsAreLearned) {
   EXPECT_EQ(files(), 0);
   EXPECT_FALSE(there(1));  // looks
   EXPECT_EQ(reader->stats().segments, 0);
+}
+
+// The same where no look has found the files of the other tier, which has ended or writes on.
+TEST_F(ClearTest, WhatWasWrittenSinceTheLastLookIsGone) {
+  DiskTierOptions rare = Options();
+  rare.watch_us = 60'000'000;
+  for (const bool writes_on : {false, true}) {
+    SCOPED_TRACE(writes_on);
+    std::unique_ptr<DiskTier> writer = Open(rare), reader = Open(rare);
+    const auto there = [&](uint64_t key) {
+      Start(*reader, Direction::kIn, key);
+      return Ended().error.empty();
+    };
+    Start(*writer, Direction::kOut, 1);
+    EXPECT_EQ(Ended().error, "");
+    if (!writes_on) writer = nullptr;
+    reader->BeginClear();
+    reader->AwaitCleared();
+    EXPECT_EQ(files(), writes_on ? 2 : 0);
+    EXPECT_FALSE(there(1));  // looks
+    EXPECT_EQ(reader->stats().parts, 0);
+    EXPECT_EQ(reader->stats().segments, writes_on ? 1 : 0);
+    if (!writes_on) continue;
+    Start(*writer, Direction::kOut, 2);
+    EXPECT_EQ(Ended().error, "");
+    EXPECT_TRUE(there(2));
+    EXPECT_EQ(reader->stats().parts, 1);
+  }
+}
+
+// The header is read again: what is behind the cleared entries is encrypted all the same.
+TEST_F(ClearTest, OfAnotherKeyNothingIsLearnedAfterwardsEither) {
+  DiskTierOptions rare = Options();
+  rare.watch_us = 60'000'000;
+  DiskTierOptions encrypted = rare;
+  encrypted.cipher.emplace(std::array<std::byte, 32>{});
+  std::unique_ptr<DiskTier> writer = Open(encrypted), reader = Open(rare);
+  for (const uint64_t key : {1, 2}) {
+    Start(*writer, Direction::kOut, key);
+    EXPECT_EQ(Ended().error, "");
+    Start(*reader, Direction::kIn, key);  // looks
+    EXPECT_NE(Ended().error, "");
+    EXPECT_EQ(reader->stats().parts, 0);
+    reader->BeginClear();
+    reader->AwaitCleared();
+  }
 }
 
 // A look finds two segments: the clear comes when it has read one and waits for the other.

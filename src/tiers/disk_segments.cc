@@ -230,14 +230,40 @@ void DiskTier::State::ForgetCleared() {
   }
 }
 
+// Of a clear: segments that no look has found yet are removed as well. The mutex is held. One whose
+// index is empty is only being made.
+void DiskTier::State::ClearUnseen(const std::vector<SegmentName>& listed) {
+  std::set<std::string> known;
+  for (const auto& [id, segment] : segments) known.insert(segment.stem);
+  for (const SegmentName& name : listed) {
+    if (!name.same || name.index_bytes == 0 || known.contains(name.stem)) continue;
+    segments.emplace(next_segment, TierSegment{.stem = name.stem,
+                                               .bytes = name.bytes - name.index_bytes,
+                                               .used_us = name.changed_us,
+                                               .told_us = name.changed_us,
+                                               .users = 1,
+                                               .gone = true,
+                                               .parts = {}});
+    cleared.push_back(next_segment++);
+    others.erase(name.stem);
+  }
+}
+
 // The files of what was cleared, but those that another tier writes to: of these segments only what
 // comes later is learned, for that tier may have been cleared too and remove them a little later.
 void DiskTier::State::RemoveCleared() {
   std::lock_guard looking(look_mutex);
   std::vector<int32_t> ids;
   std::vector<std::pair<std::string, bool>> files_of;  // stems, and whether they are locked here
+  const Result<std::vector<SegmentName>> listed =
+      ListSegments(options.directory, options.fingerprint);
   {
     const auto lock = Lock();
+    if (listed) {
+      ClearUnseen(*listed);
+    } else {
+      Warn(listed.error());
+    }
     ids = std::exchange(cleared, {});
     for (const int32_t id : ids) files_of.emplace_back(segments[id].stem, segments[id].index >= 0);
   }

@@ -252,7 +252,7 @@ int64_t DiskTier::State::ReadPiece(const KnownPart& part, int64_t offset) {
   const auto lock = Lock();
   Leave(place.segment);
   if (!there) return -1;
-  figures.ahead_bytes += end - offset;
+  ahead_bytes += end - offset;
   return end < place.at.bytes ? end : -1;
 }
 
@@ -353,10 +353,13 @@ void DiskTier::AwaitCleared() {
   s.removed.wait(lock, [&, until = s.cleared_us.load()] { return s.removed_us >= until; });
 }
 
+int64_t DiskTier::ahead_bytes() const { return state_->ahead_bytes; }
+
 DiskTierStats DiskTier::stats() const {
   State& s = *state_;
   const auto lock = s.Lock();
   DiskTierStats stats = s.figures;
+  stats.ahead_bytes = s.ahead_bytes;
   stats.parts = static_cast<int64_t>(s.parts.size());
   stats.segments = static_cast<int64_t>(s.segments.size());
   stats.states = std::count_if(s.parts.begin(), s.parts.end(), [](const auto& part) {

@@ -68,7 +68,8 @@ class DiskTier final : public Mover {
   // Returns when the files of what was cleared are removed. Not the engine thread.
   void AwaitCleared();
 
-  DiskTierStats stats() const;
+  DiskTierStats stats() const;  // may wait for a disk
+  int64_t ahead_bytes() const;  // as in `stats`; any thread; it waits for no disk
 
  private:
   struct State;

@@ -2,9 +2,10 @@
 // index and segments; bytes are read and written without it, through descriptors that stay open
 // while somebody uses them.
 //
-// Files are opened, made and dropped under it, so the engine thread never takes it. That takes the
-// mutexes of the queue and of the memory, and notes when it cleared: whoever takes the other next
-// (Lock) first forgets what was there then, and the thread that watches removes the files.
+// Files are opened, made and dropped under it, so neither the engine thread nor the network thread
+// ever takes it. The engine thread takes the mutexes of the queue and of the memory, and notes when
+// it cleared: whoever takes the other next (Lock) first forgets what was there then, and the thread
+// that watches removes the files.
 #pragma once
 
 #include <algorithm>
@@ -62,6 +63,7 @@ struct DiskTier::State {
   std::unique_lock<std::mutex> Lock();
   void ForgetCleared();
   void RemoveCleared();
+  void ClearUnseen(const std::vector<SegmentName>& listed);
   void WatchOthers();
   MoveQueue::Carried CarryOut(const PageMove& move, const PagePart& part, int64_t began_us);
   int64_t ReadPiece(const KnownPart& part, int64_t offset);
@@ -116,6 +118,7 @@ struct DiskTier::State {
 
   // Moves that had begun by then write nothing any more.
   std::atomic<int64_t> cleared_us{-1};
+  std::atomic<int64_t> ahead_bytes{0};
 
   std::mutex look_mutex;   // of listing files, and removing what was cleared; taken first
   std::mutex index_mutex;  // of writing entries; taken before the next

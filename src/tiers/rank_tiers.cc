@@ -115,6 +115,12 @@ void RankTiers::Clear(bool wait) {
   for (const auto& tier : tiers_) tier->AwaitCleared();
 }
 
+int64_t RankTiers::ahead_bytes() const {
+  int64_t sum = 0;
+  for (const auto& tier : tiers_) sum += tier->ahead_bytes();
+  return sum;
+}
+
 DiskTierStats RankTiers::stats() const {
   DiskTierStats sum = tiers_[0]->stats();
   for (size_t rank = 1; rank < tiers_.size(); ++rank) {

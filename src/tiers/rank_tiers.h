@@ -43,6 +43,7 @@ class RankTiers final : public EventSink {
   // wait for.
   void Clear(bool wait);
   DiskTierStats stats() const;  // of all here; what can be read, of the rank with the fewest
+  int64_t ahead_bytes() const;  // as in `stats`; any thread; it waits for no disk
 
   // What the tiers of other processes say.
   void Post(Event event) override;

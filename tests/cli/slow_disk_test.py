@@ -29,12 +29,15 @@ def mounted(tmp_path):
 
 
 class Bystander:
-    """A long answer that runs on; the longest time between two of its chunks."""
+    """A long answer that runs on; the longest time between two of its chunks, and of a scrape of
+    the metrics meanwhile."""
 
     def __init__(self, port, tokens=1500):
-        self.gap, self.chunks, self.ends = 0.0, 0, False
-        self.thread = threading.Thread(target=self._read, args=[port, tokens])
-        self.thread.start()
+        self.gap, self.scrape, self.chunks, self.ends = 0.0, 0.0, 0, False
+        self.threads = [threading.Thread(target=self._read, args=[port, tokens]),
+                        threading.Thread(target=self._scrape, args=[port])]
+        for thread in self.threads:
+            thread.start()
         while self.chunks < 3:
             time.sleep(0.01)
 
@@ -52,9 +55,17 @@ class Bystander:
                 self.chunks, before = self.chunks + 1, now
             connection.close()
 
+    def _scrape(self, port):
+        while not self.ends:
+            began = time.monotonic()
+            metric(port, "braid:")
+            self.scrape = max(self.scrape, time.monotonic() - began)
+            time.sleep(0.1)
+
     def longest_gap(self):
         self.ends = True
-        self.thread.join()
+        for thread in self.threads:
+            thread.join()
         return self.gap
 
 
@@ -69,6 +80,7 @@ def test_a_slow_disk_delays_nobody_else(disk, expected):  # noqa: F811
         time.sleep(2)
         gap, faults.write_seconds = bystander.longest_gap(), 0
         assert gap < 1.0 and faults.writes > 0
+        assert 0 < bystander.scrape < 1.0
     with serving(*flags) as server:
         faults.read_seconds = 0.5
         bystander = Bystander(server.port)
@@ -79,6 +91,7 @@ def test_a_slow_disk_delays_nobody_else(disk, expected):  # noqa: F811
         waited = time.monotonic() - began
         gap, faults.read_seconds = bystander.longest_gap(), 0
         assert waited > 4 and gap < waited / 8
+        assert 0 < bystander.scrape < 1.0
         assert metric(server.port, "braid:tier_wait_seconds_total") > 2
 
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "scheduler/planning/step_cost.h"
+
 namespace braid {
 namespace {
 
@@ -39,6 +41,20 @@ TEST(DecodeLine, HardlyHeedsAStepThatSomebodyInterrupted) {
   DecodeLine line = Measured(1000, 100);
   line.Learn(1, 5'000'000'000);
   EXPECT_LT(line.Ns(1), 1'500'000);
+}
+
+TEST(StepCost, LearnsNothingFromPlansThatOnlyMovePages) {
+  StepCost cost;
+  cost.Learn(6400, 64, 0);  // 100 us for each token
+  for (int i = 0; i < 200; ++i) cost.Learn(1000 + 100 * (1 + i % 8), 0, 1 + i % 8);
+  const int64_t slope_ns = cost.decode().slope_ns(), ns = cost.decode().Ns(1);
+  const int32_t ration = cost.Ration(20'000, 1024), depth = Depth(cost.decode(), 1, kWhole / 2);
+  EXPECT_GT(depth, 0);
+  for (int i = 0; i < 50; ++i) cost.Learn(50, 0, 0);
+  EXPECT_EQ(cost.decode().slope_ns(), slope_ns);
+  EXPECT_EQ(cost.decode().Ns(1), ns);
+  EXPECT_EQ(cost.Ration(20'000, 1024), ration);
+  EXPECT_EQ(Depth(cost.decode(), 1, kWhole / 2), depth);
 }
 
 TEST(DraftTrade, GoesDeeperTheOftenerDraftsAreRight) {

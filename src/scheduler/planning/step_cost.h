@@ -54,7 +54,8 @@ class DecodeLine {
 class StepCost {
  public:
   void Learn(int64_t duration_us, int32_t prefill_tokens, int32_t decode_tokens) {
-    if (duration_us <= 0) return;
+    // A plan that only moves pages has no rows, and says nothing of what a step costs.
+    if (duration_us <= 0 || prefill_tokens + decode_tokens == 0) return;
     if (prefill_tokens == 0) {
       decode_line_.Learn(decode_tokens, duration_us * 1000);
       decode_ns_ = Mean(decode_ns_, duration_us * 1000);

@@ -180,22 +180,21 @@ Result<std::vector<SegmentEntry>> ReadEntries(FileLayer& files, const IndexFile&
   struct stat info;
   if (::fstat(file.fd, &info) != 0) return Failed("the size of an index", errno);
   std::vector<SegmentEntry> entries;
-  if (begin == 0) {
-    if (info.st_size < kSegmentHeaderBytes) return entries;
-    std::string header(kSegmentHeaderBytes, 0);
-    RETURN_IF_ERROR(ReadAll(files, file.fd, std::as_writable_bytes(std::span(header)), 0));
-    const std::optional<SegmentIdentity> found = ParseHeader(header);
-    if (!found || found->digits != identity.digits) {
-      return Error{ErrorCode::kInvalid, "its header is not of this program and fingerprint"};
-    }
-    if (*found != identity) {
-      const auto text = [](const std::string& id) { return id.empty() ? "no key" : "key " + id; };
-      return Error{ErrorCode::kUnavailable,
-                   fmt::format("its pages are encrypted with {}, here is {}", text(found->key_id),
-                               text(identity.key_id))};
-    }
-    begin = kSegmentHeaderBytes;
+  // Also where entries are skipped: nobody has read the header of what was cleared unseen.
+  if (info.st_size < kSegmentHeaderBytes) return entries;
+  std::string header(kSegmentHeaderBytes, 0);
+  RETURN_IF_ERROR(ReadAll(files, file.fd, std::as_writable_bytes(std::span(header)), 0));
+  const std::optional<SegmentIdentity> found = ParseHeader(header);
+  if (!found || found->digits != identity.digits) {
+    return Error{ErrorCode::kInvalid, "its header is not of this program and fingerprint"};
   }
+  if (*found != identity) {
+    const auto text = [](const std::string& id) { return id.empty() ? "no key" : "key " + id; };
+    return Error{ErrorCode::kUnavailable,
+                 fmt::format("its pages are encrypted with {}, here is {}", text(found->key_id),
+                             text(identity.key_id))};
+  }
+  begin = std::max(begin, kSegmentHeaderBytes);
   constexpr auto kEntry = static_cast<int64_t>(sizeof(SegmentEntry));
   const int64_t count = (info.st_size - begin) / kEntry;
   if (count <= 0) return entries;

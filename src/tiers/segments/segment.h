@@ -81,9 +81,9 @@ class PartSum {
   uint64_t size_ = 0;
 };
 
-// The entries of NAME.index from byte `begin` (0: the header) on, without those that are damaged or
-// name bytes past the end of NAME.pages. Sets `begin` to the end of the last good one: what is bad
-// at the end may still be written.
+// The entries of NAME.index from byte `begin` (0: behind the header) on, without those that are
+// damaged or name bytes past the end of NAME.pages; reads the header too. Sets `begin` to the end
+// of the last good one: what is bad at the end may still be written.
 // kUnavailable: the pages are encrypted with another key, or one has them and the other has not.
 struct IndexFile {
   int fd = -1;
