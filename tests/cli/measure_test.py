@@ -189,6 +189,23 @@ def test_inspect_compares_sums(braid, tiny, tmp_path):
     assert "model.safetensors has" in done.stderr
 
 
+def test_inspect_compares_the_sum_of_a_gguf_file(braid, tmp_path):
+    name, data = "m.gguf", (ROOT / "tests/formats/layouts/qwen3_5_a.gguf").read_bytes()
+    (tmp_path / name).write_bytes(data)
+    done = braid("inspect", tmp_path / name, "--verify")
+    assert done.returncode == 0, done.stderr
+    assert f"{name}: no checksum found" in done.stderr
+    (tmp_path / "SHA256SUMS").write_text(f"{hashlib.sha256(data).hexdigest()}  {name}\n"
+                                         f"{'0' * 64}  another-that-is-not-here.gguf\n")
+    done = braid("inspect", tmp_path / name, "--verify")
+    assert done.returncode == 0, done.stderr
+    assert "1 files match their checksums" in done.stderr
+    (tmp_path / name).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    done = braid("inspect", tmp_path / name, "--verify")
+    assert done.returncode != 0
+    assert f"{name} has" in done.stderr
+
+
 def test_inspect_is_json_too(braid, tiny):
     assert braid("inspect", tiny).stdout.count("\n") > 10
     assert json.loads(braid("inspect", tiny, "--json").stdout)

@@ -363,8 +363,31 @@ def test_convert_quantises_embedding_and_head_when_asked(braid, models, tmp_path
     written = stored.read_model(tmp_path / "out")
     assert {"model.embed_tokens.weight_packed", "lm_head.weight_packed"} <= written.keys()
     flags = ["--weights", "int4", "--quantize-head"]
-    assert scores(braid, tmp_path / "out", tmp_path) == scores(braid, models("qwen3_next"),
-                                                               tmp_path, *flags)
+    want = scores(braid, models("qwen3_next"), tmp_path, *flags)
+    assert scores(braid, tmp_path / "out", tmp_path) == want
+    # A stored head counts although the config ties it; codes of one need a config that does not.
+    config = json.loads((models("qwen3_next") / "config.json").read_text())
+    write_model(tmp_path / "tied", stored.read_model(models("qwen3_next")),
+                {**config, "tie_word_embeddings": True})
+    braid("convert", tmp_path / "tied", tmp_path / "untied", *flags)
+    assert not json.loads((tmp_path / "untied/config.json").read_text())["tie_word_embeddings"]
+    assert scores(braid, tmp_path / "untied", tmp_path) == want
+
+
+@pytest.mark.parametrize("weights", ["fp8", "int8"])
+def test_convert_keeps_every_bit_of_what_it_does_not_quantise(braid, models, tmp_path, weights):
+    """The key half of kv_b_proj runs turned round. Its codes stay, or become fp32."""
+    encode, decode, quantization, _ = FORMATS["fp8_blocks"]
+    source, same = models("deepseek_v3"), ["--weights", weights]
+    config = json.loads((source / "config.json").read_text())
+    tensors, _ = quantise(per_expert(stored.read_model(source)), encode, decode)
+    write_model(tmp_path / "q", tensors, {**config, "quantization_config": quantization})
+    braid("convert", tmp_path / "q", tmp_path / "out", *same)
+    written = stored.read_model(tmp_path / "out")
+    kind, _ = written["model.layers.0.self_attn.kv_b_proj.weight"]
+    assert kind == {"fp8": "F8_E4M3", "int8": "F32"}[weights]
+    want = scores(braid, tmp_path / "q", tmp_path, *same)
+    assert scores(braid, tmp_path / "out", tmp_path, *same) == want
 
 
 LAYOUTS = [path for path in sorted((HERE / "layouts").glob("*.safetensors"))

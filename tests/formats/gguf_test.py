@@ -188,6 +188,28 @@ def test_codes_run_as_they_are_and_score_as_their_numbers_do(braid, tmp_path, ki
     assert 0 < (kept - numbers).std() <= 0.1 * numbers.std()
 
 
+def test_a_head_turns_whole_where_the_file_does_not_say_how_much_of_it(braid, tmp_path):
+    """As in llama.cpp; a written 0 stays 0."""
+    key, prompts = "qwen35.rope.dimension_count", tmp_path / "prompts.jsonl"
+    prompts.write_text(json.dumps({"token_ids": [3, 1, 4, 1, 5, 9, 2, 6]}) + "\n")
+    unsaid = {name: value for name, value in METADATA.items() if name != key}
+    found = []
+    for metadata in (unsaid, {**unsaid, key: 16}, {**unsaid, key: 0}):
+        gguf_writer.write(tmp_path / "m.gguf", metadata, random_model())
+        found.append(scores_of(braid, tmp_path / "m.gguf", prompts)[0])
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+
+
+def test_convert_refuses_a_directory_of_a_gguf_file(braid, tmp_path):
+    """Its norms are stored plus one, and a config.json could not say so."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/m.gguf").write_bytes((HERE / "layouts/qwen3_5_a.gguf").read_bytes())
+    said = braid("convert", tmp_path / "in", tmp_path / "out", fails=True)
+    assert "GGUF files run as they are" in said and "--mapped" in said
+    assert not (tmp_path / "out").exists()
+
+
 def test_types_that_no_format_holds_together_are_expanded_and_named(braid, tmp_path):
     tensors, model = random_model(), tmp_path / "m.gguf"
     for name, of in (("ffn_gate", "Q4_K"), ("ffn_up", "Q8_0")):

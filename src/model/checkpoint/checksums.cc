@@ -89,10 +89,21 @@ Status ReadDownloadRecord(const std::string& directory, const std::string& name,
   return {};
 }
 
+// "m" of "m-00001-of-00003.gguf", a part of a split file; else the whole name.
+std::string StemOf(const std::string& name) {
+  constexpr size_t kSuffix = std::string_view("-00001-of-00003.gguf").size();
+  const bool part = name.size() > kSuffix && name.ends_with(".gguf") &&
+                    name.compare(name.size() - kSuffix + 6, 4, "-of-") == 0;
+  return part ? name.substr(0, name.size() - kSuffix) : name;
+}
+
 }  // namespace
 
-Result<ChecksumReport> VerifyChecksums(const std::string& directory,
+Result<ChecksumReport> VerifyChecksums(const std::string& model,
                                        const std::function<void(const std::string&)>& progress) {
+  const bool one = FileExists(model) && !IsDirectory(model);
+  const std::string directory = one ? DirectoryOf(model) : model;
+  const std::string stem = StemOf(fs::path(model).filename().string());
   std::map<std::string, std::string> sums;
   RETURN_IF_ERROR(ReadSumsFile(directory, sums));
   ChecksumReport report;
@@ -100,11 +111,13 @@ Result<ChecksumReport> VerifyChecksums(const std::string& directory,
   for (const fs::directory_entry& entry : fs::directory_iterator(directory, ec)) {
     const std::string name = entry.path().filename().string();
     std::error_code broken;  // a link without a file
-    if (!entry.is_regular_file(broken)) continue;
+    if (!entry.is_regular_file(broken) || (one && StemOf(name) != stem)) continue;
     RETURN_IF_ERROR(ReadDownloadRecord(directory, name, sums));
-    if (name.ends_with(".safetensors") && !sums.contains(name)) report.unknown.push_back(name);
+    const bool weights = name.ends_with(".safetensors") || name.ends_with(".gguf");
+    if (weights && !sums.contains(name)) report.unknown.push_back(name);
   }
   if (ec) return Error{ErrorCode::kNotFound, fmt::format("{}: {}", directory, ec.message())};
+  if (one) std::erase_if(sums, [&](const auto& sum) { return StemOf(sum.first) != stem; });
   std::vector<std::string> wrong;
   for (const auto& [name, sum] : sums) {
     const std::string path = directory + "/" + name;

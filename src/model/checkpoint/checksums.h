@@ -17,9 +17,9 @@ struct ChecksumReport {
   std::vector<std::string> unknown;  // weight files without a stored sum
 };
 
-// `progress` gets each file's name before it is read; may be empty. One Error lists all files that
-// differ or are missing.
-Result<ChecksumReport> VerifyChecksums(const std::string& directory,
+// Of the files of a directory, or of a GGUF file with its other parts. `progress` gets each file's
+// name before it is read; may be empty. One Error lists all files that differ or are missing.
+Result<ChecksumReport> VerifyChecksums(const std::string& model,
                                        const std::function<void(const std::string&)>& progress);
 
 }  // namespace braid

@@ -41,6 +41,11 @@ TEST(Checksums, AreComparedWithAListBesideTheFiles) {
   EXPECT_THAT(report->checked, ElementsAre("a.safetensors"));
   EXPECT_THAT(report->unknown, ElementsAre("b.safetensors"));
 
+  dir.Write("a.gguf", "x");
+  report = VerifyChecksums(dir.path(), {});
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_THAT(report->unknown, ElementsAre("a.gguf", "b.safetensors"));
+
   dir.Write("SHA256SUMS", Line(kAbc, "a.safetensors") + Line(kAbc, "b.safetensors") +
                               Line(kNothing, "c.safetensors"));
   report = VerifyChecksums(dir.path(), {});

@@ -44,11 +44,13 @@ json::object Config(GgufKeys& keys) {
   const int64_t layers = std::max<int64_t>(0, keys.IntOr("block_count", 0)) - drafts;
   config["num_hidden_layers"] = layers;
   config["mtp_num_hidden_layers"] = drafts;
-  const double head_dim = static_cast<double>(keys.IntOr("attention.key_length", 1));
-  const double rotated = static_cast<double>(keys.IntOr("rope.dimension_count", 0));
-  config["rope_parameters"] = {{"rope_type", "default"},
-                               {"rope_theta", keys.NumberOr("rope.freq_base", 0)},
-                               {"partial_rotary_factor", rotated / std::max(head_dim, 1.0)}};
+  // Where the file does not say how many channels of a head turn, all do, as in llama.cpp.
+  const int64_t head_dim = std::max<int64_t>(keys.IntOr("attention.key_length", 1), 1);
+  const int64_t rotated = keys.IntOr("rope.dimension_count", head_dim);
+  config["rope_parameters"] = {
+      {"rope_type", "default"},
+      {"rope_theta", keys.NumberOr("rope.freq_base", 0)},
+      {"partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(head_dim)}};
   if (const json::value recurrent = keys.Value("attention.recurrent_layers");
       recurrent.is_array()) {
     json::array kinds;

@@ -160,6 +160,13 @@ TEST(Ling2, BothSlopeConventionsGiveTheirDecays) {
   }
 }
 
+TEST(Ling2, TheTurnedPartOfAHeadMayBeNested) {
+  const ModelSpec spec = SpecOf(
+      "ling_2", {{"partial_rotary_factor", nullptr},
+                 {"rope_parameters", {{"rope_theta", 6e6}, {"partial_rotary_factor", 0.25}}}});
+  EXPECT_EQ(std::get<LinearAttention>(spec.layers[0].mixer).rotary.dims, 4);
+}
+
 TEST(Ling3, ThePublishedConfigGivesThePublishedNumbers) {
   const ModelSpec spec = SpecOf("ling_3", {{"vocab_size", 157184},
                                            {"hidden_size", 1536},
@@ -188,6 +195,17 @@ TEST(Ling3, LimitsOfTheActivationAreReadPerLayer) {
   EXPECT_EQ(moe.limit, 4.0f);
   EXPECT_EQ(moe.shared_limit, 7.0f);
   EXPECT_EQ(std::get<MoeFfn>(spec.layers[1].ffn).limit, 0.0f);
+  EXPECT_EQ(std::get<MoeFfn>(spec.draft->layers[0].ffn).limit, 0.0f);
+}
+
+TEST(Ling3, TheDraftHeadHasTheLimitsBehindThoseOfTheLayers) {
+  const ModelSpec spec = SpecOf("ling_3", {{"num_nextn_predict_layers", 1},
+                                           {"expert_swiglu_limit_list", {0, 0, 4.0, 4.0, 3.0}},
+                                           {"share_expert_swiglu_limit_list", {0, 0, 5, 5, 7}}});
+  const auto& moe = std::get<MoeFfn>(spec.draft->layers[0].ffn);
+  EXPECT_EQ(moe.limit, 3.0f);
+  EXPECT_EQ(moe.shared_limit, 7.0f);
+  EXPECT_EQ(std::get<MoeFfn>(spec.layers[3].ffn).limit, 4.0f);
 }
 
 TEST(LatentFamilies, WhatIsNotImplementedIsRefusedByItsKey) {
@@ -206,6 +224,10 @@ TEST(LatentFamilies, WhatIsNotImplementedIsRefusedByItsKey) {
                       {"ling_2", {{"linear_silu", true}}},
                       {"ling_2", {{"group_norm_size", 7}}},
                       {"ling_2", {{"lightning_slope_mode", "other"}}},
+                      {"ling_2",
+                       {{"partial_rotary_factor", 0.5},
+                        {"rope_parameters",
+                         {{"rope_theta", 6e6}, {"partial_rotary_factor", 0.25}}}}},
                       {"deepseek_v3", {{"scoring_func", "softmax"}}},
                       {"deepseek_v3", {{"n_group", 3}}},
                       {"deepseek_v3", {{"num_experts_per_token", 3}}}};

@@ -31,13 +31,14 @@ std::vector<bool> ReadPattern(HfConfig& config, int32_t layers, bool full_tail) 
   return full;
 }
 
-// Per-layer limits of the activation; none where the list is absent.
+// Limits of the activation per layer, behind them the draft head's; none where the list has none.
 std::vector<double> ReadLimits(HfConfig& config, const char* key, size_t layers) {
   std::vector<double> limits = config.Numbers(key, static_cast<int64_t>(layers), {0.0, 1e6});
   limits.resize(layers + 1);
   return limits;
 }
 
+// Of every layer and, last, of the draft head's.
 std::vector<Ffn> ReadFfns(HfConfig& config, const MoeFfn& moe, int32_t layers) {
   const std::vector<bool> is_dense = ReadDenseLayers(config, layers);
   const auto count = static_cast<size_t>(layers);
@@ -50,15 +51,16 @@ std::vector<Ffn> ReadFfns(HfConfig& config, const MoeFfn& moe, int32_t layers) {
     config.Ignore({"intermediate_size"});
   }
   std::vector<Ffn> ffns;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i <= count; ++i) {
     MoeFfn sparse = moe;
     sparse.limit = static_cast<float>(limits[i]);
     sparse.shared_limit = static_cast<float>(shared[i]);
-    if (is_dense[i] && shared[i] > 0) {
+    const bool only_dense = i < count && is_dense[i];
+    if (only_dense && shared[i] > 0) {
       config.Fail("share_expert_swiglu_limit_list",
                   fmt::format("limits layer {}, which has no shared expert", i));
     }
-    ffns.push_back(is_dense[i] ? Ffn(dense) : Ffn(sparse));
+    ffns.push_back(only_dense ? Ffn(dense) : Ffn(sparse));
   }
   return ffns;
 }
@@ -95,7 +97,7 @@ void ReadLingLayers(HfConfig& config, const LingTraits& traits, ModelSpec& spec)
   const std::string prefix = fmt::format("model.layers.{}.", layers);
   spec.draft = DraftSpec{.prefix = prefix,
                          .declared = drafts > 0,
-                         .layers = {{.prefix = prefix, .mixer = latent, .ffn = moe}},
+                         .layers = {{.prefix = prefix, .mixer = latent, .ffn = ffns.back()}},
                          .embedding_norm = "enorm",
                          .hidden_norm = "hnorm",
                          .projection = "eh_proj",

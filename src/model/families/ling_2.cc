@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <string>
 
 #include "model/families/ling.h"
 
@@ -32,7 +33,13 @@ std::vector<float> LogDecays(int32_t heads, int32_t layer, int32_t layers, bool 
 }
 
 RotarySpec ReadLinearRotary(HfConfig& config, int32_t head_dim) {
-  const double factor = config.NumberOr("partial_rotary_factor", {0.0, 1.0}, 0.5);
+  const char* const key = "partial_rotary_factor";
+  const std::string nested_key = std::string("rope_parameters.") + key;
+  const double nested = config.NumberOr(nested_key, {0.0, 1.0}, 0.5);
+  const double factor = config.NumberOr(key, {0.0, 1.0}, nested);
+  if (config.Has(nested_key) && factor != nested) {
+    config.Fail(key, fmt::format("is {} and differs from {}, {}", factor, nested_key, nested));
+  }
   const auto dims = static_cast<int32_t>(factor * head_dim);
   if (!config.BoolOr("linear_rope", true)) return {};
   return ReadRotary(config, dims).rotary;
@@ -73,7 +80,7 @@ ModelSpec Read(HfConfig& config) {
   config.Word("full_attention_type", {"mla"});
   config.MustBeNeutral("linear_silu", "an activation of q, k and v");
   config.MustBeNeutral("use_linear_silu", "an activation of q, k and v");
-  config.Ignore({"rotary_dim", "rope_parameters.partial_rotary_factor"});
+  config.Ignore({"rotary_dim"});
   return spec;
 }
 

@@ -157,6 +157,35 @@ TEST(LoadWeights, ANumberThatIsNotFiniteIsAnErrorThatNamesItsTensorAndRow) {
   }
 }
 
+// Whichever format it would run in: fp16's own message is about numbers that others can hold.
+TEST(LoadWeights, ANumberThatIsNotFiniteIsAnErrorWhereAWeightRunsTransposed) {
+  const std::string from = BRAID_SOURCE_DIR "/tests/golden/deepseek_v3_a";
+  const std::string name = "model.layers.1.self_attn.kv_b_proj.weight";
+  const TestDirectory copy;
+  std::filesystem::copy(from, copy.path(), std::filesystem::copy_options::recursive);
+  {
+    Result<OpenedModel> opened = OpenModel(copy.path());
+    ASSERT_TRUE(opened) << opened.error().message;
+    const TensorEntry* entry = opened->checkpoint.Find(name);
+    ASSERT_NE(entry, nullptr);
+    ASSERT_EQ(entry->dtype, DType::kBF16);
+    std::string file = copy.Read("model.safetensors");
+    const std::string stored(reinterpret_cast<const char*>(entry->data), 64);
+    const size_t at = file.find(stored) + static_cast<size_t>((3 * entry->shape.back() + 5) * 2);
+    const uint16_t nan = 0x7fc0;
+    std::memcpy(file.data() + at, &nan, sizeof(nan));
+    copy.Write("model.safetensors", file);
+  }
+  for (const WeightChoice& choice :
+       {WeightChoice{}, WeightChoice{.format = ops::WeightFormat::kF16},
+        WeightChoice{.format = ops::WeightFormat::kI8}}) {
+    const Result<LoadedModel> model = LoadModel(copy.path(), choice);
+    ASSERT_FALSE(model);
+    EXPECT_THAT(model.error().message,
+                HasSubstr('"' + name + "\" has a number that is NaN or infinite in row 3"));
+  }
+}
+
 TEST(LoadWeights, ReportsProgressUpToOne) {
   Result<OpenedModel> opened = OpenModel(kTiny);
   ASSERT_TRUE(opened);

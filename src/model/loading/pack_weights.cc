@@ -26,13 +26,23 @@ ops::PackedMatrix PartOf(const BoundWeight& bound, const PackTask& task, std::by
           .data = out};
 }
 
+// Of the row, as stored, that holds element `first` of the weight.
+Error NotFiniteAt(const BoundWeight& bound, int64_t first) {
+  const SourceRun& run = bound.RunAt(first);
+  return NotFinite(run.stored->main().name, (run.first + first - run.at) / run.stored->k);
+}
+
 // Panels of a weight whose source holds its matrices transposed.
-void PackTransposed(const BoundWeight& bound, const PackTask& task, const ops::PackedMatrix& to) {
+Status PackTransposed(const BoundWeight& bound, const PackTask& task, const ops::PackedMatrix& to) {
   const int64_t rows_in_all = bound.spec.n;
   const int64_t element = SizeOf(bound.dtype), row_bytes = to.k * element;
   const int64_t elements = to.k * rows_in_all;
   std::vector<std::byte> source(static_cast<size_t>(elements * element));
   bound.Read(task.matrix * elements, elements, source.data());
+  for (int64_t at = 0; at < elements; at += rows_in_all) {
+    if (AllFinite(source.data() + at * element, rows_in_all, bound.dtype)) continue;
+    return NotFiniteAt(bound, task.matrix * elements + at);
+  }
   std::vector<std::byte> gathered(static_cast<size_t>(ops::kPanelRows * row_bytes));
   for (int64_t p = task.begin; p < task.end; ++p) {
     const std::byte* rows[ops::kPanelRows] = {};
@@ -48,6 +58,7 @@ void PackTransposed(const BoundWeight& bound, const PackTask& task, const ops::P
     }
     ops::PackPanel(to, 0, p - task.begin, rows, bound.dtype);
   }
+  return {};
 }
 
 // Rows of the weight that one panel holds.
@@ -82,12 +93,7 @@ Status CheckFinite(const BoundWeight& bound, PanelRows panel, const std::byte* c
   if (bound.spec.part == "embedding") return {};
   for (int64_t r = 0; r < panel.count; ++r) {
     if (AllFinite(rows[r], bound.spec.k, bound.dtype)) continue;
-    const int64_t first = (panel.first + r) * bound.spec.k;
-    const SourceRun& run = bound.RunAt(first);
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("\"{}\" has a number that is NaN or infinite in row {}: the file is "
-                             "damaged, or its training failed",
-                             run.stored->main().name, (run.first + first - run.at) / bound.spec.k)};
+    return NotFiniteAt(bound, (panel.first + r) * bound.spec.k);
   }
   return {};
 }
@@ -130,7 +136,7 @@ std::vector<float> ReadVector(const BoundWeight& bound) {
 Status PackPanels(const BoundWeight& bound, const PackTask& task, std::byte* out) {
   const ops::PackedMatrix to = PartOf(bound, task, out);
   if (bound.spec.transpose) {
-    PackTransposed(bound, task, to);
+    RETURN_IF_ERROR(PackTransposed(bound, task, to));
     return CheckInRange(bound, task, to);
   }
   const bool coded = ops::IsQuantised(to.format) && to.format == bound.stored_as;

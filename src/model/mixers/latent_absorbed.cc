@@ -61,7 +61,10 @@ void RunAbsorbed(const LatentAttention& m, const LayerContext& c, const LatentSt
   const HeadsAtOnce at_once(m.heads, head_floats * static_cast<int64_t>(sizeof(float)));
   float* memory = reinterpret_cast<float*>(c.op.workspace->Take<std::byte>(at_once.bytes));
   for (int64_t first = 0; first < m.heads; first += at_once.count) {
-    const int64_t count = std::min(at_once.count, m.heads - first);
+    // Scratch of ops grows with tokens times heads, and fewer tokens may have more heads at once:
+    // a head more than of these tokens bounds every smaller step.
+    const int64_t more = c.op.workspace->measuring() ? 1 : 0;
+    const int64_t count = std::min(at_once.count + more, m.heads - first);
     const int64_t queries = count * RowWidth(m), results = count * int64_t{m.latent_dim};
     RunHeads(m, c, step, sequences,
              {.first = first,

@@ -12,6 +12,7 @@
 #include "model/families/families.h"
 #include "model/layer_context.h"
 #include "model/loading/test_loaded_model.h"
+#include "model/mixers/latent_attention.h"
 #include "model/writing/make_model.h"
 #include "ops/testing/test_context.h"
 #include "ops/testing/test_pages.h"
@@ -249,6 +250,44 @@ TEST(LatentAttention, NeitherThreadsNorOtherSequencesChangeABitOfTheExpandedForm
       EXPECT_TRUE(SameBits(expected.at(0), got.at(0))) << NameOf(a) << ", " << example->spec.family;
     }
   }
+}
+
+// Of a step in the absorbed form on a device, as it is measured.
+int64_t MeasuredBytes(const LatentAttention& m, int32_t tokens) {
+  ThreadPool pool(1);
+  Workspace measuring = Workspace::Measuring();
+  const ops::OpContext context{
+      .device = {.vulkan = true}, .pool = &pool, .workspace = &measuring};
+  LatentAttentionWeights weights;
+  weights.key_up.matrix = {.count = m.heads, .n = m.latent_dim, .k = m.key_dim};
+  weights.value_up.matrix = {.count = m.heads, .n = m.value_dim, .k = m.latent_dim};
+  const ops::SequenceSpan span{0, tokens, 0, {}};
+  const ops::SequenceIndex sequences{&span, 1, tokens};
+  const int64_t queries = m.heads * QueryDim(m), values = int64_t{m.heads} * m.value_dim;
+  RunAbsorbed(m,
+              LayerContext{.op = context,
+                           .sequences = sequences,
+                           .cache = {},
+                           .kv_dtype = DType::kBF16,
+                           .norm = {}},
+              {.weights = weights,
+               .q = {nullptr, tokens, queries, queries},
+               .row = {nullptr, tokens, RowWidth(m), RowWidth(m)},
+               .rotation = {},
+               .gate = {},
+               .mixed = {nullptr, tokens, values, values}},
+              sequences);
+  return measuring.peak();
+}
+
+TEST(LatentAttention, AStepOfFewerTokensHasRoomForAHeadMore) {
+  LatentAttention m;
+  m.heads = 16;
+  m.latent_dim = 512;
+  m.key_dim = m.value_dim = 128;
+  m.shared_dim = 64;
+  // Of 1928 tokens 15 heads fit at once, of 1927 all 16.
+  EXPECT_GE(MeasuredBytes(m, 1928), MeasuredBytes(m, 1927));
 }
 
 TEST(LatentAttention, HeadsThatDoNotFitAtOnceFollowInTurn) {

@@ -16,7 +16,8 @@ struct ConvertRequest {
   // The format of matrices. kBF16 and kF16 round to nearest even, kF32 keeps every value; a number
   // that is too large for kF16 is an error. The others
   // quantise the matrices that loading would (embedding and head only with `head`), except those
-  // that run transposed, and convert the rest to bf16. Vectors (norms, decays) keep their type.
+  // that run transposed. The rest keeps its codes if they are in the format, or else every bit, but
+  // for other codes of a draft head: these become bf16. Vectors (norms, decays) keep their type.
   ops::WeightFormat weights = ops::WeightFormat::kBF16;
   bool head = false;
   int64_t shard_bytes_max = int64_t{4} << 30;

@@ -115,6 +115,13 @@ Error BeyondF16(std::string_view tensor) {
           "--weights"};
 }
 
+Error NotFinite(std::string_view tensor, int64_t row) {
+  return {ErrorCode::kInvalid,
+          fmt::format("\"{}\" has a number that is NaN or infinite in row {}: the file is damaged, "
+                      "or its training failed",
+                      tensor, row)};
+}
+
 std::string ShapeText(std::span<const int64_t> shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

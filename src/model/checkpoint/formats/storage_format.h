@@ -94,6 +94,8 @@ float ElementAt(const TensorEntry& part, int64_t i);
 
 // Of a tensor with a number that is infinite in fp16.
 Error BeyondF16(std::string_view tensor);
+// Of a tensor with a number that is NaN or infinite as it is stored.
+Error NotFinite(std::string_view tensor, int64_t row);
 
 // "[64, 2]".
 std::string ShapeText(std::span<const int64_t> shape);
