@@ -241,21 +241,30 @@ TEST(TcpGroup, WhoIsInAnotherGroupHearsWhoIsMissing) {
   EXPECT_THAT(error, HasSubstr("no word from rank 1"));
 }
 
-// A process that ends where rank 0 is about to listen.
+// A process that ends where rank 0 is about to listen, at once or when it has heard who calls.
 TEST(TcpGroup, ARankCallsAgainWhenTheFirstOneGoes) {
-  auto leaving = std::make_unique<Socket>(*Listen("127.0.0.1", 0));
-  const uint16_t port = AddressOf(*leaving).port;
-  const auto errors = OnTcp(
-      2, kLong, [](Communicator& comm) { return comm.Barrier(); },
-      [&](int32_t rank) {
-        if (rank == 0) {
-          (void)Accept(*leaving, MonotonicUs() + 10'000'000);  // and ends
-          leaving.reset();
-        }
-        return SameSecret(rank);
-      },
-      port);
-  EXPECT_EQ(errors, std::vector<std::string>(2));
+  for (const bool hears : {false, true}) {
+    auto leaving = std::make_unique<Socket>(*Listen("127.0.0.1", 0));
+    const uint16_t port = AddressOf(*leaving).port;
+    const auto errors = OnTcp(
+        2, kLong, [](Communicator& comm) { return comm.Barrier(); },
+        [&](int32_t rank) {
+          if (rank == 0) {
+            const int64_t end_us = MonotonicUs() + 10'000'000;
+            const Result<Socket> caller = Accept(*leaving, end_us);
+            std::array<std::byte, 32> nonce = {};
+            std::array<std::byte, sizeof(Caller) + 64> call;
+            if (hears && caller) {
+              EXPECT_TRUE(SendAll(*caller, nonce, end_us));
+              EXPECT_TRUE(ReceiveAll(*caller, call, end_us));
+            }
+            leaving.reset();
+          }
+          return SameSecret(rank);
+        },
+        port);
+    EXPECT_EQ(errors, std::vector<std::string>(2)) << hears;
+  }
 }
 
 // One that knows the secret and was started for another group, or twice.

@@ -239,8 +239,8 @@ Status Introduce(const Socket& socket, const std::string& secret, const Caller& 
   Call call{.caller = caller, .nonce = DrawNonce(), .proof = {}};
   call.proof = Prove(secret, "calls", call, theirs);
   RETURN_IF_ERROR(SendAll(socket, BytesOf(call), end_us));
-  if (!ReceiveAll(socket, BytesOf(proof), end_us) ||
-      !Same(proof, Prove(secret, "answers", call, theirs))) {
+  RETURN_IF_ERROR(ReceiveAll(socket, BytesOf(proof), end_us));
+  if (!Same(proof, Prove(secret, "answers", call, theirs))) {
     return Error{ErrorCode::kInvalid, "the other ranks have another secret than this one"};
   }
   return {};
@@ -252,6 +252,9 @@ Result<Caller> Meet(const Socket& socket, const std::string& secret, int64_t end
   Call call;
   RETURN_IF_ERROR(ReceiveAll(socket, BytesOf(call), end_us));
   if (!Same(call.proof, Prove(secret, "calls", call, nonce))) {
+    // The caller tells a refusal, after which it gives up, from an end, after which it calls again.
+    Proof none = {};
+    (void)SendAll(socket, BytesOf(none), end_us);
     return Error{ErrorCode::kInvalid, "somebody who does not know the secret calls"};
   }
   Proof proof = Prove(secret, "answers", call, nonce);

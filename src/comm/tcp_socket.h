@@ -53,7 +53,8 @@ struct Caller {
   int32_t rank = 0, channel = 0;
   uint16_t port = 0;  // where it listens
 };
-// Both sides prove that they know the secret. kInvalid: the other one does not.
+// Both sides prove that they know the secret. kInvalid: the other one does not. kUnavailable: it
+// has left, or is silent.
 Status Introduce(const Socket& socket, const std::string& secret, const Caller& caller,
                  int64_t end_us);
 Result<Caller> Meet(const Socket& socket, const std::string& secret, int64_t end_us);

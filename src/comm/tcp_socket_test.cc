@@ -91,10 +91,8 @@ class Relay {
     EXPECT_TRUE(SendAll(theirs.calling, call, Soon()));
     std::array<std::byte, 32> proof;
     answer.join();
-    if (met) {
-      EXPECT_TRUE(ReceiveAll(theirs.calling, proof, Soon()));
-      EXPECT_TRUE(SendAll(ours.answering, proof, Soon()));
-    }
+    EXPECT_TRUE(ReceiveAll(theirs.calling, proof, Soon()));
+    EXPECT_TRUE(SendAll(ours.answering, proof, Soon()));
     ours.answering = Socket();
     caller.join();
   }
@@ -115,8 +113,25 @@ TEST(TcpSocket, WhatACallerSaysCannotBeChangedOnItsWay) {
   for (const int flip : {0, 4, 8, 12, 43, 44, 75}) {
     const Relay changed(flip);
     EXPECT_FALSE(changed.met) << "byte " << flip;
-    EXPECT_FALSE(changed.introduced);
+    ASSERT_FALSE(changed.introduced);
+    EXPECT_EQ(changed.introduced.error().code, ErrorCode::kInvalid) << "it is told";
   }
+}
+
+// A rank that had no time for a slow caller: it may call again.
+TEST(TcpSocket, WhoLeavesInPlaceOfAnAnswerMayHaveTheSecret) {
+  Pair pair;
+  std::thread answer([&] {
+    std::array<std::byte, 32> nonce = {};
+    std::array<std::byte, Relay::kCallBytes> call;
+    EXPECT_TRUE(SendAll(pair.answering, nonce, Soon()));
+    EXPECT_TRUE(ReceiveAll(pair.answering, call, Soon()));
+    pair.answering = Socket();
+  });
+  const Status introduced = Introduce(pair.calling, "xyzzy", {.rank = 1}, Soon());
+  answer.join();
+  ASSERT_FALSE(introduced);
+  EXPECT_EQ(introduced.error().code, ErrorCode::kUnavailable);
 }
 
 TEST(TcpSocket, WhatACallerSaidCannotBeSaidAgain) {

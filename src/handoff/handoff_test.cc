@@ -275,6 +275,14 @@ TEST(HandoffRequest, IsCheckedAsAClientsIs) {
   request.sampling.logit_bias.clear();
   request.prompt_logprobs = 0;
   EXPECT_EQ(read(0).error().field, "prompt_logprobs");
+  // It must go on after the first token, or it ends before its pages are sent.
+  request.prompt_logprobs = -1;
+  request.prompt.assign(254, 7);
+  EXPECT_TRUE(read(0).ok());
+  request.prompt.assign(255, 7);
+  EXPECT_EQ(read(0).error().code, ErrorCode::kInvalid);
+  EXPECT_EQ(read(0).error().message,
+            "prompt has 255 tokens; a context of 256 sends pages of at most 254");
 }
 
 TEST(HandoffRequest, HasAGrammarThatHoldsForItsFirstToken) {

@@ -14,12 +14,13 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "handoff/name_lookup.h"
+#include "base/system/name_lookup.h"
 
 namespace braid::handoff {
 
 struct Ucx;
 
+using braid::HostPort;
 using ConnectionId = StrongId<struct ConnectionTag, int64_t>;
 
 // "10.0.0.1:7000", "[::1]:7000", "prefill:7000".

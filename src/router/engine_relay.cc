@@ -77,6 +77,7 @@ struct EngineRelay::Answer {
   UpstreamPointer upstream;
   std::optional<http::response_parser<http::buffer_body>> parser;
   bool any_byte = false;  // of the answer came
+  bool unsent = false;    // the engine did not take all of the request
   size_t begun = 0;       // bytes of the body that are in piece_ and were not passed on
 
   int status() { return static_cast<int>(parser->get().result_int()); }
@@ -228,13 +229,15 @@ asio::awaitable<std::optional<ApiError>> EngineRelay::ReadLacking(Answer& answer
   co_return LackingIn(status, std::string_view(piece_.data(), answer.begun));
 }
 
-// Sends the request and reads the head of the answer.
+// Sends the request and reads the head of the answer. An engine may answer (413, 503) and close
+// before it has read everything.
 asio::awaitable<bool> EngineRelay::Ask(Stay& stay, Answer& answer) {
   Upstream& upstream = *answer.upstream;
   const std::string head = RequestHead(stay.engine());
   const std::array<asio::const_buffer, 2> bytes{asio::buffer(head), asio::buffer(order_.body)};
   auto [error, written] = co_await asio::async_write(upstream.socket, bytes, kTuple);
-  if (error) co_return false;
+  if (error == asio::error::operation_aborted) co_return false;
+  answer.unsent = error.failed();
   co_return co_await ReadHead(answer);
 }
 
@@ -338,7 +341,7 @@ asio::awaitable<EngineRelay::Try> EngineRelay::PassOn(Stay& stay, Answer& answer
     const bool given = co_await Give(rest, stay, answer, client);
     if (!given) co_return Try::kCut;
   }
-  if (parser.keep_alive() && answer.upstream->buffer.size() == 0) {
+  if (parser.keep_alive() && !answer.unsent && answer.upstream->buffer.size() == 0) {
     stay.Use(nullptr);
     fleet_.Return(engine, std::move(answer.upstream));
   }

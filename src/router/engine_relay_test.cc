@@ -272,6 +272,25 @@ TEST_F(EngineRelayTest, TheLastRefusalIsPassedOnAsItIs) {
   EXPECT_TRUE(Has("rejections_total 0")) << "an engine has rejected it";
 }
 
+// More than the buffers of both sides hold, so the request cannot be sent whole.
+TEST_F(EngineRelayTest, AnAnswerBeforeTheWholeRequestIsPassedOnAndTheConnectionNotKept) {
+  one_.heads_only = true;
+  one_.raw = {{Whole("too large", 413, "Connection: close\r\n"), true},
+              {Whole("too large", 413), true}};
+  StartOne();
+  for (int i = 0; i < 2; ++i) {
+    RelayOrder order = Order();
+    order.body.assign(size_t{64} << 20, 'x');
+    const auto refused = Send(std::move(order));
+    EXPECT_EQ(refused->client.status, 413);
+    EXPECT_EQ(refused->client.body, "too large");
+    EXPECT_TRUE(refused->end->complete);
+    EXPECT_EQ(Engines(0, "idle_connections"), 0);
+  }
+  EXPECT_EQ(requests(), 2u);
+  EXPECT_TRUE(Has("engine_failures_total{engine=\"a\",kind=\"broken\"} 0"));
+}
+
 TEST_F(EngineRelayTest, AnIdleConnectionThatEndsWhenItIsUsedIsReplacedOnce) {
   one_.raw = {{Whole("1")}, kHangsUp,     {Whole("2")}, kHangsUp,
               kHangsUp,     {Whole("3")}, {"HTTP/1.1 200 OK\r\nConte", true}};

@@ -450,14 +450,12 @@ void Fleet::EraseIfGone(FleetEngine* engine) {
 // Opens the connection if it is not. Why it cannot; empty: it is open.
 asio::awaitable<std::string> Fleet::Reach(FleetEngine& engine, Upstream& upstream) {
   if (upstream.socket.is_open() && !upstream.Stale()) co_return std::string();
-  tcp::resolver resolver(executor_);
-  auto [error, found] =
-      co_await resolver.async_resolve(engine.address.host, std::to_string(engine.address.port),
-                                      tcp::resolver::numeric_service, kTuple);
-  if (error) co_return error.message();
-  engine.endpoints.assign(found.begin(), found.end());
+  const HostPort host_port{engine.address.host, engine.address.port};
   std::string why =
-      co_await upstream.Open(engine.endpoints, std::min(config_.connect_ms, LeftMs(engine)));
+      co_await FindEndpoints(engine.names, host_port, std::min(config_.connect_ms, LeftMs(engine)),
+                             &engine.endpoints);
+  if (!why.empty()) co_return why;
+  why = co_await upstream.Open(engine.endpoints, std::min(config_.connect_ms, LeftMs(engine)));
   if (why.empty()) {
     boost::system::error_code ended;
     const tcp::endpoint at = upstream.socket.remote_endpoint(ended);

@@ -57,6 +57,7 @@ struct FleetEngine {
   bool capacity_known = false;
   Breaker breaker;
   int64_t lease_until_us = 0;
+  NameLookup names{[] {}};  // its own: a name that has no answer delays no other engine
   Upstream::Endpoints endpoints;
   std::string reached;  // which of them it answered at, as "10.0.0.1:8000"
   std::vector<UpstreamPointer> idle;

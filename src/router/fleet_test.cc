@@ -37,6 +37,13 @@ TEST(Fleet, TakesARegistrationOnlyOnceItHasStarted) {
   EXPECT_TRUE(fleet.Register(Number(1)));
 }
 
+TEST_F(FleetTest, AnEngineMayHaveANameForItsHost) {
+  EngineAddress named = one_.Address("a");
+  named.host = "localhost";
+  Start({named});
+  EXPECT_TRUE(Is(0, "ready"));
+}
+
 // A fleet that has started, and takes registrations that last.
 class RegistrationTest : public testing::Test {
  protected:

@@ -4,10 +4,14 @@
 #include <fmt/core.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/this_coro.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/http.hpp>
+#include <chrono>
+#include <cstring>
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -36,6 +40,33 @@ asio::awaitable<SmallAnswer> Exchange(Upstream& upstream, const std::string& req
 }
 
 }  // namespace
+
+// Polls, because what the lookup's thread woke could be gone by then.
+asio::awaitable<std::string> FindEndpoints(NameLookup& names, const HostPort& at, int32_t ms,
+                                           Upstream::Endpoints* out) {
+  constexpr int32_t kPollMsMax = 50;
+  constexpr size_t kAddressesMax = 64;
+  asio::steady_timer timer(co_await asio::this_coro::executor);
+  const int64_t end_us = MonotonicUs() + int64_t{ms} * 1000;
+  for (int32_t poll_ms = 1;; poll_ms = std::min(2 * poll_ms, kPollMsMax)) {
+    const Result<std::vector<NetAddress>> found = names.Take(at, kAddressesMax);
+    if (!found) co_return found.error().message;
+    if (!found->empty()) {
+      out->clear();
+      for (const NetAddress& address : *found) {
+        auto& endpoint = out->emplace_back();
+        std::memcpy(endpoint.data(), &address.bytes, address.size);
+        endpoint.resize(address.size);
+      }
+      co_return std::string();
+    }
+    if (MonotonicUs() >= end_us) {
+      co_return fmt::format("{}: its name is not looked up within {} ms", at.host, ms);
+    }
+    timer.expires_after(std::chrono::milliseconds(poll_ms));
+    co_await timer.async_wait(kTuple);
+  }
+}
 
 asio::awaitable<std::string> Upstream::Open(Endpoints endpoints, int32_t ms) {
   const int64_t end_us = MonotonicUs() + int64_t{ms} * 1000;

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/system/name_lookup.h"
+
 namespace braid {
 
 namespace asio = boost::asio;
@@ -35,6 +37,11 @@ class Upstream {
 };
 
 using UpstreamPointer = std::unique_ptr<Upstream>;
+
+// All addresses of a host. Waits for those of a name for `ms` at most, and delays no other
+// coroutine; `names` outlives it. Why there are none; empty: they are in `out`.
+asio::awaitable<std::string> FindEndpoints(NameLookup& names, const HostPort& at, int32_t ms,
+                                           Upstream::Endpoints* out);
 
 struct SmallAnswer {
   int status = 0;  // 0: there was none in time

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
+
 #include "router/test_fleet.h"
 
 namespace braid {
@@ -47,6 +49,25 @@ TEST_F(UpstreamTest, AddressesAreTriedInTurn) {
   asio::ip::tcp::no_delay no_delay;
   upstream_.socket.get_option(no_delay);
   EXPECT_TRUE(no_delay.value()) << "small requests leave at once";
+}
+
+TEST_F(UpstreamTest, AddressesOfANameComeInTimeOrWithTheNextQuestion) {
+  static std::latch answers(1);  // the resolver's end is not seen
+  NameLookup names([] {}, [](const HostPort& at) -> Result<std::vector<NetAddress>> {
+    answers.wait();
+    return std::vector{Resolve({"127.0.0.1", at.port}, true)->front(),
+                       Resolve({"::1", at.port}, true)->front()};
+  });
+  const HostPort numeric{"127.0.0.2", 7}, name{"slow", 7};
+  Upstream::Endpoints found;
+  EXPECT_EQ(Run(FindEndpoints(names, name, 20, &found)),
+            "slow: its name is not looked up within 20 ms");
+  EXPECT_EQ(Run(FindEndpoints(names, numeric, 0, &found)), "") << "no name goes before it";
+  EXPECT_EQ(found, (Upstream::Endpoints{{asio::ip::make_address("127.0.0.2"), 7}}));
+  answers.count_down();
+  EXPECT_EQ(Run(FindEndpoints(names, name, 20'000, &found)), "");
+  EXPECT_EQ(found, (Upstream::Endpoints{{asio::ip::make_address("127.0.0.1"), 7},
+                                        {asio::ip::make_address("::1"), 7}}));
 }
 
 TEST_F(UpstreamTest, ASmallRequestHasAnAnswerOrNoneInTime) {

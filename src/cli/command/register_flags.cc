@@ -25,6 +25,15 @@ std::string MachineName() {
 
 }  // namespace
 
+std::string InPlainBytes(std::string_view text) {
+  std::string plain;
+  for (const char c : text) {
+    const bool is_plain = c >= ' ' && c < 127 && c != '%';
+    plain += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return plain;
+}
+
 void RegisterFlags::AddTo(Flags& flags) {
   flags.Text("--register", routers_,
              "Routers at which this engine registers: http://HOST:PORT,… (docs/guides/router.md)");

@@ -3,12 +3,16 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "cli/command/flags.h"
 #include "router/registration/announcer.h"
 
 namespace braid {
+
+// For a fingerprint, which routers take in printable ASCII only: other bytes, and %, as %XX.
+std::string InPlainBytes(std::string_view text);
 
 class RegisterFlags {
  public:

@@ -61,5 +61,17 @@ TEST(RegisterFlags, RoutersAreUrlsAndTheRestNeedsOne) {
   }
 }
 
+TEST(RegisterFlags, AModelsNameOfAnyBytesCanBeRegistered) {
+  EXPECT_EQ(InPlainBytes("Qwen/3-8B ~"), "Qwen/3-8B ~");
+  EXPECT_EQ(InPlainBytes("ä%\n\x7f"), "%C3%A4%25%0A%7F");
+  Registration said;
+  said.address = {.name = {}, .host = "10.0.0.2", .port = 8000, .key = {}, .events = {}};
+  said.generation = 1;
+  said.fingerprint = "the model's name: " + InPlainBytes("modèle 模型\x01") + "\n";
+  const Result<Registration> told = ParseRegistration("a", EncodeRegistration(said));
+  ASSERT_TRUE(told) << told.error().message;
+  EXPECT_EQ(told->fingerprint, said.fingerprint);
+}
+
 }  // namespace
 }  // namespace braid

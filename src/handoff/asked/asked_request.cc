@@ -29,6 +29,12 @@ Result<Request> RequestOf(const Ask& ask, const SchedulerConfig& config) {
   request.draft_tokens = 0;
   request.dp_rank = -1;
   RETURN_IF_ERROR(CheckRequest(config, request));
+  // One that ends with its first token ends before its pages are sent.
+  if (LengthMax(config, request) < end + 2) {
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("prompt has {} tokens; a context of {} sends pages of at most {}", end,
+                             config.context_tokens_max, config.context_tokens_max - 2)};
+  }
   if (!request.grammar.empty() && request.grammar_after >= 0) {
     // The grammar holds only after the first token; until then it keeps the stop tokens out.
     request.grammar.clear();

@@ -8,7 +8,7 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -23,7 +23,6 @@
 namespace braid {
 namespace {
 
-using asio::ip::tcp;
 constexpr int32_t kConnectMs = 1000, kAnswerMs = 2000, kLeaveMs = 400, kStopMs = 1000;
 constexpr int32_t kAgainMs = 1000;  // after a failure
 constexpr size_t kKeyFileBytesMax = 512;
@@ -56,12 +55,16 @@ struct Announcer::State {
     int32_t lease_ms = 0;                    // > 0: it has this engine
     std::vector<std::string> prefills = {};  // that it named last
     asio::steady_timer timer;
+    std::unique_ptr<NameLookup> names;  // its own: a name without answer delays no other router
   };
 
   explicit State(AnnouncerOptions o) : options(std::move(o)) {
     for (const EngineAddress& address : options.routers) {
       routers.push_back(std::make_unique<Router>(
-          Router{.address = address, .said = {}, .timer = asio::steady_timer(io)}));
+          Router{.address = address,
+                 .said = {},
+                 .timer = asio::steady_timer(io),
+                 .names = std::make_unique<NameLookup>([] {}, options.resolver)}));
     }
   }
   asio::awaitable<void> Announce(Router& router);
@@ -115,14 +118,13 @@ void Announcer::State::Say(Router& router, bool good, const std::string& what) {
 
 // Why the router does not have this engine; empty: it has.
 asio::awaitable<std::string> Announcer::State::Tell(Router& router) {
-  tcp::resolver resolver(io);
-  auto [error, found] =
-      co_await resolver.async_resolve(router.address.host, std::to_string(router.address.port),
-                                      tcp::resolver::numeric_service, kTuple);
-  if (error) co_return error.message();
-  const Upstream::Endpoints endpoints(found.begin(), found.end());
+  const HostPort at{router.address.host, router.address.port};
+  Upstream::Endpoints endpoints;
+  std::string why =
+      co_await FindEndpoints(*router.names, at, leaves ? kLeaveMs : kConnectMs, &endpoints);
+  if (!why.empty()) co_return why;
   Upstream upstream(io.get_executor());
-  std::string why = co_await upstream.Open(endpoints, leaves ? kLeaveMs : kConnectMs);
+  why = co_await upstream.Open(endpoints, leaves ? kLeaveMs : kConnectMs);
   if (!why.empty()) co_return why;
   boost::system::error_code failed;
   const auto own = upstream.socket.local_endpoint(failed);

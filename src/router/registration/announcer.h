@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/system/name_lookup.h"
 #include "router/registration/registration.h"
 
 namespace braid {
@@ -24,6 +25,8 @@ struct AnnouncerOptions {
   // Gets the addresses of the prefill engines that any of the routers named last, with each lease,
   // on the announcer's thread; may be empty.
   std::function<void(std::vector<std::string>)> on_prefills;
+  // Of the routers' names; several are at work at the same time.
+  NameLookup::Resolver resolver = [](const HostPort& at) { return Resolve(at); };
 };
 
 class Announcer {

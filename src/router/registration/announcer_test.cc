@@ -17,6 +17,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
+#include <latch>
 #include <mutex>
 #include <thread>
 
@@ -211,6 +212,28 @@ TEST(Announcer, OnlyARouterThatHasTheEngineIsToldThatItLeaves) {
     ASSERT_TRUE(told) << told.error().message;
     EXPECT_EQ(told->leaves, router == &right);
   }
+}
+
+// A resolver that hangs may take half a minute, longer than leases last and a stop may take.
+TEST(Announcer, ANameWithoutAnswerDelaysNeitherOtherRoutersNorTheEnd) {
+  static std::latch answers(1);  // the resolver's end is not seen
+  FixedRouter other({.lease_ms = 30});
+  EngineAddress silent = other.address(), named = other.address();
+  silent.host = "silent";
+  named.host = "named";
+  AnnouncerOptions options = Engine({silent, named});
+  options.resolver = [](const HostPort& at) {
+    if (at.host == "silent") answers.wait();
+    return Resolve({"127.0.0.1", at.port}, true);
+  };
+  std::atomic<int> renewed = 0;
+  options.on_prefills = [&](const std::vector<std::string>&) { ++renewed; };
+  auto announcer = Announcer::Start(std::move(options));
+  EXPECT_TRUE(Until([&] { return renewed > 5; }));
+  announcer.reset();
+  const auto told = ParseRegistration("e", other.said());
+  EXPECT_TRUE(told && told->leaves);
+  answers.count_down();
 }
 
 TEST(Announcer, WhatARouterSaysIsLoggedWhenItChanges) {

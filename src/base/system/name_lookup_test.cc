@@ -1,5 +1,5 @@
 // Names whose answers are slow, wrong, or several addresses.
-#include "handoff/name_lookup.h"
+#include "base/system/name_lookup.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace braid::handoff {
+namespace braid {
 namespace {
 
 using ::testing::HasSubstr;
@@ -99,6 +99,23 @@ TEST(NameLookup, GivesAllAddressesAndThenAsksAgain) {
   }
 }
 
+TEST(NameLookup, WhoTakesAllAddressesHasThemInOrder) {
+  std::counting_semaphore<> woken(0);
+  NameLookup lookup([&] { woken.release(); },
+                    [&](const HostPort&) -> Result<std::vector<NetAddress>> {
+                      return std::vector{Numbered(1), Numbered(2), Numbered(3)};
+                    });
+  EXPECT_TRUE(lookup.Take({"three", 7000}, 9)->empty());
+  woken.acquire();
+  EXPECT_EQ(NumberOf(*lookup.Next({"three", 7000})), 1);
+  const auto rest = lookup.Take({"three", 7000}, 9);
+  ASSERT_TRUE(rest && rest->size() == 2);
+  EXPECT_EQ(NumberOf(rest->front()), 2);
+  EXPECT_EQ(NumberOf(rest->back()), 3);
+  EXPECT_TRUE(lookup.Take({"three", 7000}, 9)->empty()) << "it is looked up again";
+  EXPECT_EQ(lookup.Take({"127.0.0.9", 7000}, 9)->size(), 1u);
+}
+
 TEST(NameLookup, TellsAnErrorAndAsksAgain) {
   std::counting_semaphore<> woken(0);
   bool fails = true;
@@ -135,4 +152,4 @@ TEST(NameLookup, TheEndWaitsForNoAnswer) {
 }
 
 }  // namespace
-}  // namespace braid::handoff
+}  // namespace braid

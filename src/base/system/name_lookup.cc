@@ -1,11 +1,12 @@
 // See the header.
-#include "handoff/name_lookup.h"
+#include "base/system/name_lookup.h"
 
 #include <fmt/format.h>
 #include <netdb.h>
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -13,7 +14,7 @@
 
 #include "base/clock.h"
 
-namespace braid::handoff {
+namespace braid {
 
 Result<std::vector<NetAddress>> Resolve(const HostPort& at, bool numeric) {
   addrinfo hints{}, *list = nullptr;
@@ -40,7 +41,12 @@ NameLookup::~NameLookup() {
 }
 
 Result<std::optional<NetAddress>> NameLookup::Next(const HostPort& at) {
-  if (const auto numeric = Resolve(at, true)) return std::optional(numeric->front());
+  ASSIGN_OR_RETURN(const std::vector<NetAddress> one, Take(at, 1));
+  return one.empty() ? std::nullopt : std::optional(one.front());
+}
+
+Result<std::vector<NetAddress>> NameLookup::Take(const HostPort& at, size_t count) {
+  if (auto numeric = Resolve(at, true)) return numeric;
   State& s = state_;
   std::lock_guard lock(s.mutex);
   const auto known = s.answers.find(at);
@@ -52,14 +58,17 @@ Result<std::optional<NetAddress>> NameLookup::Next(const HostPort& at) {
       return error;
     }
     if (answer.given < answer.addresses->size() && MonotonicUs() - answer.at_us < kHoldsUs) {
-      return std::optional((*answer.addresses)[answer.given++]);
+      const auto first = answer.addresses->begin() + static_cast<std::ptrdiff_t>(answer.given);
+      count = std::min(count, answer.addresses->size() - answer.given);
+      answer.given += count;
+      return std::vector(first, first + static_cast<std::ptrdiff_t>(count));
     }
     s.answers.erase(known);
   }
   if (std::ranges::find(s.questions, at) == s.questions.end()) s.questions.push_back(at);
   if (owned_) std::thread([owned = std::move(owned_)] { owned->Run(); }).detach();
   s.changed.notify_all();
-  return std::optional<NetAddress>();
+  return std::vector<NetAddress>();
 }
 
 void NameLookup::State::Run() {
@@ -82,4 +91,4 @@ void NameLookup::State::Run() {
   }
 }
 
-}  // namespace braid::handoff
+}  // namespace braid

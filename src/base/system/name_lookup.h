@@ -20,7 +20,7 @@
 
 #include "base/result.h"
 
-namespace braid::handoff {
+namespace braid {
 
 // A name or an address, and a port.
 struct HostPort {
@@ -56,6 +56,8 @@ class NameLookup {
   // The address to try next; each call gives another, and the name is looked up again when all have
   // been given. None: the answer is under way, and `wake` is called when it is there.
   Result<std::optional<NetAddress>> Next(const HostPort& at);
+  // The same of at most `count` addresses, in order; empty: the answer is under way.
+  Result<std::vector<NetAddress>> Take(const HostPort& at, size_t count);
 
  private:
   struct Answer {
@@ -80,4 +82,4 @@ class NameLookup {
   State& state_;
 };
 
-}  // namespace braid::handoff
+}  // namespace braid
