@@ -16,7 +16,7 @@ if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
   endforeach()
   # Tests, and what families say about text (src/LAYERS): tokens are what pages are found by.
   list(FILTER files EXCLUDE REGEX "_test\\.cc$|^src/model/families/text/")
-  list(APPEND files cmake/toolchain_flags.cmake)
+  list(APPEND files cmake/toolchain_flags.cmake cmake/shaders.cmake)
   list(SORT files)
   set(text "${BRAID_FLAGS}\n")
   foreach(file ${files})
@@ -33,14 +33,19 @@ if(CMAKE_SCRIPT_MODE_FILE STREQUAL CMAKE_CURRENT_LIST_FILE)
   return()
 endif()
 
+include(shaders)
+
 set(BRAID_NUMERICS_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
 # Every build runs the script, which takes 50 ms and writes only what has changed.
 function(braid_add_numerics target)
   set(output ${CMAKE_BINARY_DIR}/embed/numerics.cc)
+  # It compiles what runs on devices.
+  execute_process(COMMAND ${GLSLC} --version OUTPUT_VARIABLE glslc OUTPUT_STRIP_TRAILING_WHITESPACE)
+  string(REGEX REPLACE "[^A-Za-z0-9.]+" " " glslc "${glslc}")
   string(JOIN " " flags ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}
     ${CMAKE_SYSTEM_PROCESSOR} ${CMAKE_BUILD_TYPE} ${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_RELEASE}
-    ${BRAID_SANITIZE})
+    ${BRAID_SANITIZE} ${glslc})
   add_custom_target(braid_numerics
     COMMAND ${CMAKE_COMMAND} -DBRAID_SOURCES=${CMAKE_SOURCE_DIR} -DBRAID_FLAGS=${flags}
       -DBRAID_OUTPUT=${output} -P ${BRAID_NUMERICS_SCRIPT}

@@ -228,10 +228,8 @@ ServerContext ServeCommand::ContextOf(Engine& engine) const {
                                  .defaults = engine.defaults(),
                                  .reasoning = ReasoningOf(engine)},
                         .load_seconds = engine.load_seconds(),
+                        .engine_bytes = engine.ProcessBytesMax(),
                         .server_information = engine.PlanObject()};
-  for (const char* part : {"weight_bytes", "workspace_bytes", "cache_bytes"}) {
-    context.engine_bytes += context.server_information.at(part).as_int64();
-  }
   if (engine.experts() != nullptr) {
     static_assert(kExpertWindows == ExpertRecorder::kWindows);
     context.expert_balances = [&engine] { return engine.experts()->balances(); };
@@ -328,7 +326,8 @@ void ServeCommand::Register(const Engine& engine, const Server& server,
       .host = config.http.host,
       .port = server.port(),
       .version = kVersion,
-      .fingerprint = fmt::format("the model's name: {}\n{}", ModelName(), engine.ModelLines()),
+      .fingerprint = fmt::format("the model's name: {}\n{}", InPlainBytes(ModelName()),
+                                 engine.ModelLines()),
       .events = {},
       .handoff_host = {},
       .on_prefills = nullptr};

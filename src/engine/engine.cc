@@ -103,7 +103,12 @@ struct Engine::State {
   Status SetLimits();
   std::unique_ptr<ModelExecutor> ExecutorOf(const RankView& view, ModelWeights weights,
                                             ExpertRecorder* recorder);
-  LogStart SharedStart() const { return StartOfRun(limits, spec, options, machine, experts_at); }
+  std::string files_text;  // of ranks that are processes
+  LogStart SharedStart() const {
+    LogStart start = StartOfRun(limits, spec, options, machine, experts_at);
+    start.model += files_text;
+    return start;
+  }
   FingerprintParts fingerprint_parts() const {
     FingerprintParts parts{spec,    *checkpoint, machine,           memory.geometry,
                            formats, options.mla, device.PagesText()};
@@ -318,6 +323,8 @@ Status Engine::State::LoadRanks(Binding first, const std::function<void(std::str
   }
   memory.weight_bytes = weights[0].bytes;
   memory.mapped_bytes = weights[0].mapped_bytes;
+  // While ranks still wait for each other: on a slow disk the samples take time.
+  if (ranks && ranks->as_processes()) files_text = FilesTextOf(fingerprint_parts());
   RETURN_IF_ERROR(SetLimits());
   RETURN_IF_ERROR(device.Move(spec, weights[0], limits, machine.kv_dtype));
   if (move_bytes > 0 && views[0].rank == 0) balancer = BalancerOf(options, spec, experts_at);
@@ -509,7 +516,7 @@ std::string Engine::ModelLines() const { return ModelLinesOf(state_->fingerprint
 handoff::Partners* Engine::partners() const { return state_->partners.get(); }
 const ExpertRecorder* Engine::experts() const { return state_->experts.get(); }
 int64_t Engine::tier_ahead_bytes() const {
-  return state_->tier ? state_->tier->stats().ahead_bytes : 0;
+  return state_->tier ? state_->tier->ahead_bytes() : 0;
 }
 const kv::Publisher* Engine::kv_events() const { return state_->kv_events.get(); }
 double Engine::load_seconds() const { return state_->load_seconds; }
@@ -570,6 +577,13 @@ json::object Engine::PlanObject() const {
                  {"weights", FormatsText(s.formats)},
                  {"load_seconds", s.load_seconds}});
   return object;
+}
+int64_t Engine::ProcessBytesMax() const {
+  const State& s = *state_;
+  const auto ranks = static_cast<int32_t>(s.views.size());
+  return (s.memory.weight_bytes + s.memory.workspace_bytes + s.memory.arena_bytes) * ranks +
+         s.memory.host_weight_bytes + s.memory.host_scratch_bytes +
+         HostBytesHere(s.options, ranks) + s.StagingBytes();
 }
 void Engine::Stop(bool now) { state_->driver->Stop(now); }
 void Engine::Join() {

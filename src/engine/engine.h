@@ -51,6 +51,9 @@ class Engine {
   std::string PlanText() const;
   // The same for /server_info.
   json::object PlanObject() const;
+  // The most memory that the engine takes in this process, of all ranks that are its threads and
+  // beside the cache; what lies in a device's own memory is counted too.
+  int64_t ProcessBytesMax() const;
   std::string ExplainOps() const;
   std::string ModelLines() const;  // see ModelLinesOf; reads samples of the weights
   RunningFormats weight_formats() const;

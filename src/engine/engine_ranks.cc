@@ -182,11 +182,13 @@ LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
   return {
       .config = limits,
       .model = fmt::format(
-          "{}, {} layers, weights {}{}, ISA {}, compute {}, keys and values "
+          "{}, {} layers, weights {}{}, ISA {}{}{}, compute {}, keys and values "
           "{}, state {}, mla {}, {} redundant experts, {} ranks a node, placement {:x}, "
           "balancing {} by {} bytes a step, dispatch {}, reduce {}, two-batch overlap {}",
           spec.architecture, spec.layers.size(), options.weights,
           options.quantise_head ? " and head" : "", NameOf(machine.device.isa),
+          machine.device.avx512_bf16 ? " with bf16" : "",
+          machine.device.avx512_vbmi ? " and vbmi" : "",
           machine.device.compute == Compute::kF32 ? "fp32" : "bf16", NameOf(machine.kv_dtype),
           NameOf(machine.state_dtype), options.mla, experts_at.redundant, experts_at.ranks_per_node,
           placement, options.balance_experts, options.balance_step_bytes, options.ep_dispatch,

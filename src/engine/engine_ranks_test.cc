@@ -151,6 +151,8 @@ TEST(StartOfRun, DiffersWhereverRanksWouldComputeOtherwise) {
       [](Start& s) { s.options.weights = "int8"; },
       [](Start& s) { s.options.quantise_head = true; },
       [](Start& s) { s.machine.device.isa = Isa::kAvx2; },
+      [](Start& s) { s.machine.device.avx512_bf16 = true; },
+      [](Start& s) { s.machine.device.avx512_vbmi = true; },
       [](Start& s) { s.machine.device.compute = Compute::kBF16; },
       [](Start& s) { s.machine.kv_dtype = DType::kBF16; },
       [](Start& s) { s.machine.state_dtype = DType::kI8; },

@@ -136,6 +136,11 @@ Status CheckPartners(const EngineOptions& options) {
   if (!options.event_log.empty()) {
     return bad("--event-log holds no pages of other engines; leave it out or use --role both");
   }
+  if (options.reduce != "exact") {
+    return bad(
+        "--role prefill and decode exchange pages whose bits do not depend on where experts lie; "
+        "leave out --reduce fast");
+  }
   return {};
 }
 
@@ -187,6 +192,13 @@ std::string ModelLinesOf(const FingerprintParts& parts) {
   line("--kv-dtype", std::string(NameOf(parts.machine.kv_dtype)));
   line("--state-dtype", std::string(NameOf(parts.machine.state_dtype)));
   return line.text;
+}
+
+std::string FilesTextOf(const FingerprintParts& parts) {
+  return fmt::format(
+      ", arithmetic {}, C library {}, config.json {}, digest of weights {}, tokenizer {}",
+      kNumerics, ::gnu_get_libc_version(), ConfigDigest(parts.checkpoint),
+      WeightsDigest(parts.checkpoint), parts.tokens);
 }
 
 std::string FingerprintOf(const FingerprintParts& parts) {

@@ -43,7 +43,12 @@ std::string FingerprintOf(const FingerprintParts& parts);
 // is computed, on whatever machine.
 std::string ModelLinesOf(const FingerprintParts& parts);
 
-// The same of the model on one rank alone, whatever a rank of the mesh holds: all ranks have it.
+// What processes that are ranks of one engine must have in common beside their flags, as the end of
+// LogStart::model: each reads files of its own.
+std::string FilesTextOf(const FingerprintParts& parts);
+
+// FingerprintOf of the model on one rank alone, whatever a rank of the mesh holds: all ranks have
+// it.
 Result<std::string> WholeFingerprintOf(const EngineOptions& options, const FingerprintParts& parts);
 
 // One more line for pages that stay: names, sizes and times of the checkpoint's own files, so that

@@ -226,6 +226,29 @@ TEST(Fingerprint, ATensorOfOtherBytesOrAnotherShapeIsAnother) {
               ElementsAre(StartsWith("config.json: ")));
 }
 
+// A node may have another fine-tune of the same shape.
+TEST(Fingerprint, RanksThatAreProcessesCompareTheirFiles) {
+  const TestDirectory directory;
+  Make(directory.path() + "/made", nullptr);
+  const auto text = [&](const std::string& tokens) {
+    const Result<OpenedModel> opened = OpenModel(directory.path() + "/made");
+    CHECK(opened.ok(), "{}", opened.error().message);
+    return FilesTextOf({opened->spec, opened->checkpoint, {}, {}, {}, "", "", tokens});
+  };
+  const std::string before = text("0123");
+  EXPECT_EQ(text("0123"), before);
+  EXPECT_THAT(before, HasSubstr(std::string(kNumerics)));
+  EXPECT_THAT(text("4567"), Ne(before));
+  const std::string config = directory.Read("made/config.json");
+  directory.Write("made/config.json", config + " ");
+  EXPECT_THAT(text("0123"), Ne(before));
+  directory.Write("made/config.json", config);
+  std::string weights = directory.Read("made/model.safetensors");
+  weights.back() ^= 1;
+  directory.Write("made/model.safetensors", weights);
+  EXPECT_THAT(text("0123"), Ne(before));
+}
+
 // A decode engine goes on with its partner's pages, and constrains the first token by the tokens.
 TEST(Fingerprint, PartnersAreToldOfTheTokenizerAndOfRanks) {
   const Result<OpenedModel> opened = OpenModel(BRAID_SOURCE_DIR "/models/braid-tiny");
@@ -254,9 +277,11 @@ TEST(Fingerprint, PartnersAreToldOfTheTokenizerAndOfRanks) {
   EXPECT_EQ(two.partners->fingerprint, one.partners->fingerprint);
   EXPECT_TRUE(two.partners->layout);
   EngineOptions groups{.mesh = {.dp = 2}}, recorded{.event_log = "run.log"};
+  EngineOptions rounded{.mesh = {.tp = 2, .ep = 2}, .reduce = "fast"};
   EXPECT_THAT(describe(groups, cache).error().message, HasSubstr("leave out --dp"));
   EXPECT_THAT(describe(recorded, cache).error().message, HasSubstr("--event-log holds no pages"));
   EXPECT_EQ(describe(recorded, cache).error().field, "role");
+  EXPECT_THAT(describe(rounded, part).error().message, HasSubstr("leave out --reduce fast"));
 }
 
 TEST(Fingerprint, OtherFilesBesideTheWeightsDoNotCount) {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -105,6 +106,21 @@ class Received final : public RecordSource {
   LogStart start_;
 };
 
+// The parts of a text, which commas divide, that the other does not have. All of it if there are
+// none: then limits differ, which the text does not name.
+std::string PartsNotIn(std::string_view other, std::string_view text) {
+  constexpr std::string_view kComma = ", ";
+  const std::string all = fmt::format("{}{}{}", kComma, other, kComma);
+  std::string parts;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view part = rest.substr(0, rest.find(kComma));
+    rest.remove_prefix(std::min(rest.size(), part.size() + kComma.size()));
+    if (all.find(fmt::format("{}{}{}", kComma, part, kComma)) != std::string::npos) continue;
+    parts += fmt::format("{}{}", parts.empty() ? "" : kComma, part);
+  }
+  return parts.empty() ? std::string(text) : parts;
+}
+
 std::string Encoded(const LogStart& start) {
   std::string text;
   AppendRecord(start, text);
@@ -187,10 +203,12 @@ Status FollowRun(Communicator& all, const LogStart& own, Executor& executor,
   Received records(all, parts);
   RETURN_IF_ERROR(records.Begin());
   if (Encoded(records.start()) != Encoded(own)) {
-    return Error{ErrorCode::kInvalid,
-                 fmt::format("rank {} was started otherwise than rank 0: it has \"{}\", rank 0 has "
-                             "\"{}\"; model, flags and CPUs must be the same",
-                             all.rank(), own.model, records.start().model)};
+    return Error{
+        ErrorCode::kInvalid,
+        fmt::format("rank {} was started otherwise than rank 0: it has \"{}\", rank 0 has "
+                    "\"{}\"; program, model, flags and CPUs must be the same",
+                    all.rank(), PartsNotIn(records.start().model, own.model),
+                    PartsNotIn(own.model, records.start().model))};
   }
   Result<ReplayReport> report = Replay(records, &executor);
   if (!report) return report.error();

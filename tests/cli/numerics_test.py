@@ -40,7 +40,7 @@ def test_builds_that_differ_in_other_files_share(copy, tmp_path):
 @pytest.mark.parametrize("source", [
     "src/ops/cpu/avx2/gemm.cc", "src/ops/norm.h", "src/ops/module.cmake", "src/model/spec.h",
     "src/ops/vulkan/shaders/attention/attention.comp", "src/scheduler/scheduler.cc",
-    "src/base/math.h", "cmake/toolchain_flags.cmake"])
+    "src/base/math.h", "cmake/toolchain_flags.cmake", "cmake/shaders.cmake"])
 def test_what_decides_about_bits_does_not(copy, tmp_path, source):
     before = digest(copy, tmp_path / "a.cc")
     path = copy / source

@@ -3,6 +3,7 @@ ends the others."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -103,12 +104,12 @@ def lws_environments(ranks):
     return [{**os.environ, **common, "LWS_WORKER_INDEX": str(rank)} for rank in range(ranks)]
 
 
-def run_all(environments, *words):
+def run_all(environments, *words, models=None):
     """Runs a process in each; (exit code, stdout, stderr) of all."""
     processes = [
-        subprocess.Popen([BINARY, "run", TINY, *PROMPT, "--threads", "1", *words], text=True,
+        subprocess.Popen([BINARY, "run", model, *PROMPT, "--threads", "1", *words], text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-        for environment in environments
+        for environment, model in zip(environments, models or [TINY] * len(environments))
     ]  # fmt: skip
     ended = []
     for process in processes:
@@ -128,6 +129,17 @@ def test_processes_that_other_launchers_start_answer_as_one(alone, environments,
     assert [code for code, _, _ in ended] == [0] * ranks, ended
     assert json.loads(ended[0][1]) == alone
     assert not any(out for _, out, _ in ended[1:])
+
+
+def test_a_rank_with_other_weights_of_the_same_shape_is_refused(tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(TINY, other)
+    weights = bytearray((other / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (other / "model.safetensors").write_bytes(weights)
+    ended = run_all(torchrun_environments(2), "--tp", "2", models=[TINY, other])
+    assert all(code != 0 for code, _, _ in ended), ended
+    assert "rank 1 was started otherwise than rank 0: it has \"digest of weights" in ended[1][2]
 
 
 def test_ranks_that_connect_by_tcp_need_a_secret():

@@ -89,10 +89,10 @@ struct Ended {
   std::vector<int32_t> submitted = {0, 0};  // as ranks 1 and 2 have seen
 };
 
-// A run of three ranks with one request before a pause and one after it. Rank 1 has `config`, and
-// its executor computes a wrong token in step `wrong_at`.
+// A run of three ranks with one request before a pause and one after it. Rank 1 has `config` and
+// `model`, and its executor computes a wrong token in step `wrong_at`.
 Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds deadline,
-               milliseconds pause) {
+               milliseconds pause, const std::string& model = "sums, one digest") {
   ThreadGroup group(3, deadline);
   Ended ended;
   ended.followers.resize(2);
@@ -100,7 +100,8 @@ Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds dea
   for (int32_t rank = 1; rank < 3; ++rank) {
     threads.emplace_back([&, rank] {
       Sums executor(rank == 1 ? wrong_at : -1);
-      const LogStart own{.config = rank == 1 ? config : Config(), .model = "sums"};
+      const LogStart own{.config = rank == 1 ? config : Config(),
+                         .model = rank == 1 ? model : "sums, one digest"};
       Inbox reports;
       reports.Post(PagesMoved{.move = MoveId(rank), .error = {}, .lost = {rank}, .logprob = {}});
       const auto at = static_cast<size_t>(rank - 1);
@@ -115,7 +116,7 @@ Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds dea
     Sums executor;
     Inbox reports;
     RankLeader leader(
-        group.rank(0), {.config = Config(), .model = "sums"},
+        group.rank(0), {.config = Config(), .model = "sums, one digest"},
         [&](const Error& error) { ended.lost = error.message; }, &reports);
     LeadingExecutor leading(executor, leader);
     Driver driver(*Scheduler::Create(Config()), leading, {.followers = &leader});
@@ -162,6 +163,10 @@ TEST(LockStep, ARankWithOtherSettingsIsTold) {
   ASSERT_FALSE(ended.followers[0].ok());
   EXPECT_THAT(ended.followers[0].error().message, HasSubstr("started otherwise than rank 0"));
   EXPECT_THAT(ended.lost, HasSubstr("no word from rank 1"));
+  const Ended named = RunThree(Config(), -1, milliseconds(300), milliseconds(0), "sums, another");
+  ASSERT_FALSE(named.followers[0].ok());
+  EXPECT_THAT(named.followers[0].error().message,
+              HasSubstr("it has \"another\", rank 0 has \"one digest\""));
 }
 
 TEST(LockStep, ARankThatComputesOtherwiseEndsTheGroup) {
