@@ -33,7 +33,8 @@ constexpr std::string_view kFewerAnswers = "128; fewer where fewer requests may 
 constexpr int64_t Size(size_t value) { return static_cast<int64_t>(value); }
 
 // The largest value of a number in the field table.
-Limit FieldLimit(std::string_view name, std::string_view what, const RequestLimits& limits) {
+Limit FieldLimit(std::string_view name, std::string_view what, const RequestLimits& limits,
+                 std::string_view depends = {}) {
   const Field* field = FindField(name, kCompletions);
   CHECK(field != nullptr, "a limit of a field that does not exist");
   const auto* number = std::get_if<NumberRule>(&field->rule);
@@ -41,7 +42,8 @@ Limit FieldLimit(std::string_view name, std::string_view what, const RequestLimi
   CHECK(number != nullptr || integer != nullptr, "a limit of a field that is no number");
   return {name, number ? static_cast<int64_t>(number->max) : MaxOf(*integer, limits),
           "",   what,
-          400,  kFields};
+          400,  kFields,
+          depends};
 }
 
 std::vector<Limit> HttpRows(const ServerConfig& config, const ModelCard& card) {
@@ -64,7 +66,9 @@ std::vector<Limit> HttpRows(const ServerConfig& config, const ModelCard& card) {
       {"idle_seconds", http.idle_seconds_max, "seconds",
        "that a connection stays open without a request", 0, kConnection},
       {"write_seconds", http.write_seconds_max, "seconds",
-       "without progress of a write before the connection is closed", 0, kConnection},
+       "without progress of a write before the connection is closed; a whole answer has as many in "
+       "all, plus one for each 64 KiB",
+       0, kConnection},
       {"heartbeat_seconds", http.heartbeat_seconds, "seconds", "between comments on a quiet stream",
        0, kConnection},
       {"wrong_keys_per_second", config.login_failures_per_second, "wrong keys",
@@ -91,7 +95,7 @@ std::vector<Limit> FieldRows(const ServerConfig& config, const ModelCard& card,
       FieldLimit("presence_penalty", "`presence_penalty`", limits),
       FieldLimit("frequency_penalty", "`frequency_penalty`", limits),
       FieldLimit("repetition_penalty", "`repetition_penalty`", limits),
-      FieldLimit("top_k", "`top_k`", limits),
+      FieldLimit("top_k", "`top_k`", limits, "the vocabulary"),
       {"schema_bytes", grammar.schema_bytes, "bytes", "of a schema", 400, kGrammar},
       {"schema_depth", grammar.schema_depth, "levels", "of nesting of a schema", 400, kGrammar},
       {"schema_properties", grammar.properties, "properties", "in a schema", 400, kGrammar},

@@ -115,8 +115,10 @@ ApiStatus Router::ReadBody(RouteCall& call) const {
   if (!reads) return {};
   RequestLimits bounds = call.service().limits();
   if (body->endpoint == kResponses) {
-    bounds.responses = {
-        .store = &call.service().responses, .key = call.caller.name, .bytes_max = BodyBytesMax()};
+    bounds.responses = {.store = &call.service().responses,
+                        .key = call.caller.name,
+                        .bytes_max = BodyBytesMax(),
+                        .memory = &call.server.memory};
   }
   ASSIGN_OR_RETURN(call.body, ParseApiRequest(body->endpoint, call.http.body, bounds));
   return CheckModel(call.service().context.card, call.body.model);

@@ -45,10 +45,11 @@ class RouterTest : public testing::Test {
     if (!router_) router_.emplace(config_);
     return *router_;
   }
-  void MakeReady() {
+  void MakeReady(GrammarLibrary* grammars = nullptr) {
     router().SetReady({.driver = driver_,
                        .tokenizer = &tokenizer_,
                        .chat = &chat_,
+                       .grammars = grammars,
                        .card = {.name = "tiny",
                                 .context_tokens_max = kContext,
                                 .vocabulary = 4073,
@@ -76,8 +77,9 @@ class RouterTest : public testing::Test {
   }
   // An answer in the making.
   std::unique_ptr<Answer> Start(const std::string& path, const std::string& body,
-                                std::string_view key = "") {
+                                std::string_view key = "", std::string request_id = "") {
     HttpRequest request = Request("POST", path, body);
+    request.request_id = std::move(request_id);
     if (!key.empty()) request.authorization = fmt::format("Bearer key-of-{}", key);
     Reply reply = router().Respond(std::move(request), [] {});
     auto* answer = std::get_if<std::unique_ptr<Answer>>(&reply.content);
@@ -387,12 +389,17 @@ TEST_F(RouterTest, AKeyCannotReadCancelOrDeleteAnothersResponse) {
 TEST_F(RouterTest, AnAdminEndsAnybodysRequestByEitherId) {
   router().SetKeys(kKeys);
   MakeReady();
-  auto first = Start("/v1/completions", R"({"prompt": [1], "request_id": "r-1"})", "ann");
+  // A router in front sets the header, whatever the body says.
+  auto first =
+      Start("/v1/completions", R"({"prompt": [1], "request_id": "r-1"})", "ann", "of-router");
   const auto second = Start("/v1/completions", R"({"prompt": [1]})", "ann");
   ASSERT_TRUE(first && second);
   EXPECT_EQ(Post("/abort_request", R"({"rid": "r-2"})", "root").body, R"({"aborted":0})");
   EXPECT_EQ(Post("/abort_request", R"({"rid": "r-1"})", "root").body, R"({"aborted":1})");
   EXPECT_EQ(Post("/abort_request", R"({"rid": "r-1"})", "root").body, R"({"aborted":0})");
+  EXPECT_TRUE(first->Take().last);
+  first = Start("/v1/completions", R"({"prompt": [1], "rid": "r-1"})", "ann", "of-router");
+  EXPECT_EQ(Post("/abort_request", R"({"rid": "of-router"})", "root").body, R"({"aborted":1})");
   EXPECT_TRUE(first->Take().last);
   first.reset();
   EXPECT_FALSE(second->Take().last);
@@ -411,6 +418,30 @@ TEST_F(RouterTest, AKeyHasNoMoreRequestsThanItsLimit) {
   EXPECT_NE(Start("/v1/completions", R"({"prompt": [1]})", "ann"), nullptr);
   first.reset();
   EXPECT_NE(Start("/v1/completions", R"({"prompt": [1]})", "bob"), nullptr);
+}
+
+// Runs until it is cancelled and has used a minute then.
+struct EndlessTrial : GrammarTrial {
+  GrammarVerdict Try(GrammarKind, std::string_view, const std::atomic<bool>& cancelled) override {
+    begun = true;
+    while (!cancelled) std::this_thread::yield();
+    return {.status = Error{ErrorCode::kUnavailable, "cancelled"}, .cpu_us = 60'000'000};
+  }
+  std::atomic<bool> begun = false;
+};
+
+TEST_F(RouterTest, AKeyPaysForCompilingAlsoWhenItsClientLeaves) {
+  EndlessTrial trial;
+  const auto grammars = *GrammarLibrary::Create(tokenizer_, 4066, {.trial = &trial});
+  router().SetKeys(kKeys);
+  MakeReady(grammars.get());
+  const std::string body = R"({"prompt": [1], "regex": "[ab]+"})";
+  auto left = Start("/v1/completions", body, "ann");
+  while (!trial.begun) std::this_thread::yield();
+  left.reset();
+  router().StopCompiling();
+  EXPECT_EQ(Post("/v1/completions", body, "ann").status, 429);
+  EXPECT_NE(Start("/v1/completions", body, "bob"), nullptr);
 }
 
 TEST_F(RouterTest, WaitingPromptsHaveEightTimesTheTokensOfTheCacheAtMost) {

@@ -98,7 +98,7 @@ struct ServerContext {
   GrammarLibrary* grammars = nullptr;    // null: constrained output is refused
   ModelCard card;
   double load_seconds = 0;               // of the model, until it could answer
-  int64_t engine_bytes = 0;              // weights, workspace and cache; 0: not told
+  int64_t engine_bytes = 0;              // at most, of this process; 0: not told
   json::object server_information = {};  // part of GET /server_info
   std::function<ExpertBalances()> expert_balances = {};  // null: the model has no experts
   std::function<ExpertLoadView()> expert_loads = {};     // null likewise

@@ -261,6 +261,22 @@ def test_stored_responses_have_bounds_of_each_key_and_the_oldest_go(tmp_path):
         assert metric("stored_responses") == 0 and metric("stored_response_bytes") == 0
 
 
+def test_an_answer_that_is_too_large_to_be_stored_says_so_and_leaves_the_others():
+    with serving("--stored-responses", "6K") as served:
+        def there(made):
+            return ask(served.port, "GET", f"/v1/responses/{made['id']}")[0]
+
+        small = ask(served.port, "POST", "/v1/responses", None, ITEM)[1]
+        assert small["store"] is True and there(small) == 200
+        word = ask(served.port, "POST", "/tokenize", None, {"prompt": "the the"})[1]["tokens"][-1]
+        long = {**ITEM, "max_output_tokens": 4000, "ignore_eos": True, "temperature": 0,
+                "logit_bias": {str(word): 100}}
+        made = ask(served.port, "POST", "/v1/responses", None, long)[1]
+        assert len(json.dumps(made["output"])) > 6 << 10
+        assert made["store"] is False and there(made) == 404
+        assert there(small) == 200
+
+
 def test_nothing_is_stored_where_no_memory_is_given_for_it():
     with serving("--stored-responses", "0") as served:
         made = ask(served.port, "POST", "/v1/responses", None, ITEM)[1]

@@ -276,6 +276,10 @@ BAD = [
      "tool_choice"),
     (dict(tools=TOOLS, tool_choice="required", response_format={"type": "json_object"}),
      "response_format"),
+    (dict(tools=TOOLS, tool_choice="required", extra_body={"separate_reasoning": False}),
+     "separate_reasoning"),
+    (dict(tools=TOOLS, response_format=schema_format({"type": "object"}),
+          extra_body={"separate_reasoning": False}), "separate_reasoning"),
 ]
 
 

@@ -81,6 +81,8 @@ BAD = [
     (CHAT, chat(stream="yes"), "stream"),
     (CHAT, chat(stream_options={"include_usage": True}), "stream_options"),
     (CHAT, chat(metadata={"a": "x" * 513}), "metadata.a"),
+    ("/tokenize", {"prompt": [1, 2]}, "prompt"),
+    ("/tokenize", {"input_ids": [1, 2]}, "input_ids"),
     # What this version does not do.
     (CHAT, chat(response_format={"type": "json_object"}), "response_format"),
     (CHAT, chat(tool_choice="required"), "tool_choice"),

@@ -64,11 +64,30 @@ def server():
         yield Measured(served)
 
 
+def process_limit(server):
+    return server.metric("server_memory_bytes", 'kind="process_limit"') / MIB
+
+
 def test_the_plan_says_what_all_takes(server):
-    limit = server.metric("server_memory_bytes", 'kind="process_limit"') / MIB
+    limit = process_limit(server)
     assert 400 < limit <= 600
     plan = next(line for line in server.log if "server 400 MiB beside that" in line)
     assert float(re.search(r"that, (\S+) MiB in all", plan)[1]) == pytest.approx(limit, abs=1)
+
+
+def test_pages_beside_the_cache_count_too(server):
+    with serving("--memory", "200M", "--server-memory", "400M", "--cache-host", "64M") as served:
+        more = process_limit(Measured(served)) - process_limit(server)
+        assert more == pytest.approx(64, abs=4)
+
+
+def test_ranks_that_are_threads_count_too():
+    with serving("--memory", "200M", "--server-memory", "400M", "--tp", "2", "--threads",
+                 "2") as served:
+        text = "".join(served.log)
+        parts = re.search(r"weights ([\d.]+) MiB.*workspace ([\d.]+) MiB, cache ([\d.]+) MiB", text)
+        of_each = sum(float(part) for part in parts.groups())
+        assert process_limit(Measured(served)) == pytest.approx(400 + 2 * of_each, abs=4)
 
 
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer's memory is not the server's")

@@ -174,7 +174,8 @@ ApiStatus CheckPresence(const ApiRequest& request, const json::object& body) {
       if (request.prompts.size() > 1 ||
           (request.prompts.size() == 1 &&
            !std::holds_alternative<std::string>(request.prompts[0]))) {
-        return WrongType("prompt", "a string", body.at("prompt"));
+        const char* sent = At(body, "prompt").is_null() ? "input_ids" : "prompt";
+        return WrongType(sent, "a string", At(body, sent));
       }
       break;
     case kParseCalls:

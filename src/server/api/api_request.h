@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "base/json.h"
 #include "server/api/api_error.h"
 #include "server/api/limits.h"
+#include "server/http/memory_budget.h"
 #include "server/serving/response_store.h"
 #include "text/grammar/grammar.h"
 
@@ -80,6 +82,8 @@ struct ApiRequest {
   std::vector<InputItem> previous_items, input_items;  // responses; `messages` are made of them
   std::string previous_response_id;
   size_t stored_bytes = 0;  // of those items that were stored
+  // Of the memory that preparing these takes; null: none.
+  std::unique_ptr<MemoryBudget::Hold> stored_hold;
   json::array tools;
   json::object template_values;  // chat_template_kwargs and what belongs there
   ToolChoice tool_choice = ToolChoice::kAuto;
@@ -129,6 +133,7 @@ struct OwnResponses {
   const ResponseStore* store = nullptr;  // null: there are none
   std::string key = {};                  // the name of the client's key
   size_t bytes_max = 0;                  // of the items that one request refers to
+  MemoryBudget* memory = nullptr;        // pays for preparing them; null: it is not counted
 };
 
 // What the limits depend on.

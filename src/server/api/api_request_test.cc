@@ -228,6 +228,9 @@ TEST(ApiRequest, PromptsComeInFourForms) {
   EXPECT_EQ(refused("[[1], [2, 100]]"), "prompt[1][1]");
   EXPECT_EQ(refused(R"(["a", 1])"), "prompt[1]");
   EXPECT_EQ(Refused(kCompletions, "{}"), "prompt");
+  EXPECT_EQ(Refused(kTokenize, R"({"prompt": [1]})"), "prompt");
+  EXPECT_EQ(Refused(kTokenize, R"({"input_ids": [1]})"), "input_ids");
+  EXPECT_EQ(Refused(kTokenize, R"({"prompt": null, "input_ids": ["a", "b"]})"), "input_ids");
   std::string many = "\"a\"";
   for (int64_t i = 0; i < limits::kAnswersMax; ++i) many += ",\"a\"";
   EXPECT_EQ(refused(fmt::format("[{}]", many)), "prompt");
@@ -323,7 +326,7 @@ TEST(ApiRequest, AllowedToolsAreTakenInBothForms) {
                    {"type": "function", "function": {"name": "b"}}], "tool_choice": )";
   const auto parse = [&](const std::string& choice) {
     auto parsed = Parse(kChat, Body(kChat, tools + choice));
-    return parsed ? *parsed : ApiRequest{};
+    return parsed ? *std::move(parsed) : ApiRequest{};
   };
   const std::string nested = R"([{"type": "function", "function": {"name": "b"}}])";
   const std::string flat = R"([{"type": "function", "name": "b"}])";

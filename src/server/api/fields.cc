@@ -94,7 +94,7 @@ constexpr Field kFields[] = {
     {"max_completion_tokens", kChat, IntegerRule{&ApiRequest::max_completion_tokens, 0, kInt64Max}},
     {"max_tokens", kMessages, IntegerRule{&ApiRequest::max_tokens, 1, kInt64Max}},
     {"max_output_tokens", kResponses, IntegerRule{&ApiRequest::max_tokens, 1, kInt64Max}},
-    {"min_tokens", kGenerate, IntegerRule{&ApiRequest::min_tokens, 0, limits::kNewTokensMax}},
+    {"min_tokens", kGenerate, IntegerRule{&ApiRequest::min_tokens, 0, limits::kMinTokensMax}},
     {"stop", kGenerate, ParseRule{ParseStop, kStringOrList}},
     {"stop_sequences", kMessages, ParseRule{ParseStop, kStringOrList}},
     {"stop_token_ids", kGenerate, ParseRule{ParseStopTokens, kIds}},

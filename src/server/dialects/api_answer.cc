@@ -47,6 +47,7 @@ AnswerStep ApiAnswer::TakeWhole(std::vector<ChoiceDelta> deltas) {
   std::sort(merged_.begin(), merged_.end(),
             [](const ChoiceDelta& a, const ChoiceDelta& b) { return a.index < b.index; });
   step.response = HttpResponse{.body = json::serialize(format_->Whole(merged_))};
+  merged_.clear();  // its client may read the answer slowly
   return step;
 }
 

@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "server/http/framing.h"
 
 namespace braid {
@@ -49,15 +51,15 @@ ResponsesFormat::~ResponsesFormat() {
   Store(Ended());
 }
 
-void ResponsesFormat::Store(json::object response) {
-  if (store_ == nullptr) return;
+bool ResponsesFormat::Store(json::object response) {
+  if (store_ == nullptr) return false;
   std::vector<StoredItem> output;
   for (const json::value& item : response["output"].get_array()) {
     output.push_back({std::string(item.at("id").as_string()), json::serialize(item)});
   }
   response.erase("output");
-  store_->Finish(key_, generation_.id(), json::serialize(response), output);
-  store_ = nullptr;
+  ResponseStore& store = *std::exchange(store_, nullptr);
+  return store.Finish(key_, generation_.id(), json::serialize(response), output);
 }
 
 json::object ResponsesFormat::Envelope(std::string_view status) const {
@@ -131,7 +133,7 @@ json::object ResponsesFormat::Ended() const {
 
 json::object ResponsesFormat::Finished() {
   json::object response = Ended();
-  Store(response);
+  if (!Store(response)) response["store"] = false;
   return response;
 }
 

@@ -28,7 +28,8 @@ class ResponsesFormat final : public AnswerFormat {
   json::object Ended() const;
   // The same; the store has it too.
   json::object Finished();
-  void Store(json::object response);
+  // False: the store does not keep it.
+  bool Store(json::object response);
   std::string ItemId(const AnswerBlock& block, size_t index) const;
   json::object Item(const AnswerBlock& block, size_t index, bool done) const;
   std::string Event(std::string_view type, json::object data);

@@ -20,14 +20,25 @@ InputItem FromStore(const StoredItem& stored) {
   return {.value = std::move(value->get_object()), .stored_id = stored.id};
 }
 
-// Checked before parsing: a small request must not be able to reference large items many times.
-ApiStatus CheckSize(const OwnResponses& own, const std::string& path, const ApiRequest& request) {
-  if (request.stored_bytes <= own.bytes_max) return {};
-  return ApiError{
-      400,
-      fmt::format("{}: the stored items up to here have {} bytes, at most {} are accepted", path,
-                  request.stored_bytes, own.bytes_max),
-      path};
+// Counts `bytes` of the store before they are copied and parsed: a small request must not be able
+// to reference large items many times, nor many small ones to take memory that nobody counts.
+ApiStatus AddBytes(const OwnResponses& own, int64_t bytes, const std::string& path,
+                   ApiRequest* request) {
+  request->stored_bytes += static_cast<size_t>(bytes);
+  if (request->stored_bytes > own.bytes_max) {
+    return ApiError{
+        400,
+        fmt::format("{}: the stored items up to here have {} bytes, at most {} are accepted", path,
+                    request->stored_bytes, own.bytes_max),
+        path};
+  }
+  if (own.memory == nullptr) return {};
+  if (request->stored_hold == nullptr) {
+    request->stored_hold = std::make_unique<MemoryBudget::Hold>(*own.memory, 0);
+  }
+  if (request->stored_hold->Grow(bytes * limits::kPrepareTimesBody, 0)) return {};
+  return ApiError{503, fmt::format("{}: no memory to prepare the stored items; try again", path),
+                  path, "overloaded"};
 }
 
 std::string Shown(std::string_view id) {
@@ -58,19 +69,21 @@ std::string PrefixOf(const json::object& item) {
 }  // namespace
 
 ApiStatus AddPrevious(const OwnResponses& own, const std::string& path, ApiRequest* request) {
+  const std::string& id = request->previous_response_id;
   std::optional<std::vector<StoredItem>> stored;
   if (own.store != nullptr) {
-    stored = own.store->Conversation(own.key, request->previous_response_id);
+    if (const auto bytes = own.store->ConversationBytes(own.key, id)) {
+      RETURN_IF_ERROR(AddBytes(own, *bytes, path, request));
+      stored = own.store->Conversation(own.key, id);
+    }
   }
   if (!stored) {
     return ApiError{400,
                     fmt::format("{}: no finished response {} is stored; send the conversation as "
                                 "input",
-                                path, Shown(request->previous_response_id)),
+                                path, Shown(id)),
                     path, "previous_response_not_found"};
   }
-  for (const StoredItem& item : *stored) request->stored_bytes += item.text.size();
-  RETURN_IF_ERROR(CheckSize(own, path, *request));
   request->previous_items.reserve(stored->size());
   for (const StoredItem& item : *stored) request->previous_items.push_back(FromStore(item));
   return {};
@@ -84,15 +97,19 @@ ApiStatus AddReferenced(const OwnResponses& own, const json::object& reference,
     return WrongType(at, "the id of a stored item", id == nullptr ? json::value(nullptr) : *id);
   }
   std::optional<StoredItem> stored;
-  if (own.store != nullptr) stored = own.store->Item(own.key, std::string(id->get_string()));
+  if (own.store != nullptr) {
+    const std::string name(id->get_string());
+    if (const auto bytes = own.store->ItemBytes(own.key, name)) {
+      RETURN_IF_ERROR(AddBytes(own, *bytes, at, request));
+      stored = own.store->Item(own.key, name);
+    }
+  }
   if (!stored) {
     return ApiError{
         400,
         fmt::format("{}: no item {} is stored; send the item itself", at, Shown(id->get_string())),
         at, "item_not_found"};
   }
-  request->stored_bytes += stored->text.size();
-  RETURN_IF_ERROR(CheckSize(own, at, *request));
   request->input_items.push_back(FromStore(*stored));
   return {};
 }

@@ -7,6 +7,7 @@
 #include <boost/beast/http.hpp>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/system/priority.h"
 #include "server/http/await.h"
 #include "server/http/limits.h"
@@ -23,6 +24,9 @@ constexpr int64_t kSecondUs = 1'000'000;
 constexpr size_t kReadBytes = 16 << 10;
 constexpr int64_t kLingerSeconds = 2;
 constexpr int64_t kReservedSeconds = 2;
+
+// Answers of so many bytes are sent with their head; longer ones take a hold.
+constexpr size_t kSmallAnswerBytes = 64 << 10;
 
 constexpr std::string_view kNoRoom = "too many request bodies at once; try again";
 constexpr int kOver = 0;  // the status of a refusal that nobody reads: the client has left
@@ -328,7 +332,7 @@ asio::awaitable<std::optional<HttpRefusal>> HttpConnection::Receive(Body& body, 
 
 asio::awaitable<Reply> HttpConnection::Ask(HttpRequest request) {
   braid::Wake wake = host_.make_wake(id_);
-  if (host_.api.IsQuick(request)) co_return host_.api.Respond(std::move(request), std::move(wake));
+  if (host_.api.IsQuick(request)) co_return Respond(std::move(request), std::move(wake));
   const bool bulk = request.body.size() > limits::kBulkBodyBytes;
   co_return co_await RunOn(bulk ? host_.bulk_pool : host_.pool, [&] {
     GiveWay(bulk ? kBulkSteps : kPrepareSteps);
@@ -344,7 +348,21 @@ Reply HttpConnection::Prepare(HttpRequest request, braid::Wake wake) {
     return {.request_id = request.request_id,
             .content = host_.api.Refuse(503, "no memory to prepare the request; try again")};
   }
-  return host_.api.Respond(std::move(request), std::move(wake));
+  return Respond(std::move(request), std::move(wake));
+}
+
+// What a library throws is answered too: routers take an engine that closes a connection without an
+// answer for a broken one.
+Reply HttpConnection::Respond(HttpRequest request, braid::Wake wake) {
+  const std::string id = request.request_id, path = Printable(request.path);
+  try {
+    return host_.api.Respond(std::move(request), std::move(wake));
+  } catch (const std::exception& failure) {
+    LogError("{}: a library threw an exception: {}; the answer is 500", path, failure.what());
+  }
+  return {.request_id = id,
+          .content = host_.api.Refuse(500, "the server failed to prepare the request; its log has "
+                                           "the reason, please report it")};
 }
 
 // True if the connection can serve another request.
@@ -486,6 +504,18 @@ std::string HttpConnection::StreamHead(const Incoming& incoming,
 asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response,
                                                     const Incoming& incoming,
                                                     const std::string& request_id) {
+  std::string_view body;
+  if (!incoming.head) body = response.body;
+  // It stays in memory until its client has read it.
+  BodyHold hold(host_);
+  if (body.size() > kSmallAnswerBytes && !hold.Grow(std::ssize(body), 0)) {
+    const HttpResponse refusal = host_.api.Refuse(503, "no memory to send the answer; try again");
+    bool refused = co_await WriteResponse(refusal, incoming, request_id);
+    co_return refused;
+  }
+  const int64_t seconds =
+      host_.options.write_seconds_max + std::ssize(body) / host_.options.answer_bytes_per_second;
+  const int64_t end_us = MonotonicUs() + seconds * kSecondUs;
   const bool keep = incoming.keep_alive && !response.close && !host_.draining;
   std::string bytes = fmt::format(
       "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nX-Content-Type-Options: "
@@ -504,8 +534,9 @@ asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response
     bytes += "Connection: keep-alive\r\n";
   }
   bytes += "\r\n";
-  if (!incoming.head) bytes += response.body;
-  bool written = co_await WriteBytes(bytes);
+  if (body.size() <= kSmallAnswerBytes) bytes += std::exchange(body, {});
+  bool written = co_await WriteBytes(bytes, end_us);
+  if (written) written = co_await WriteBytes(body, end_us);
   co_return written&& keep;
 }
 
@@ -546,10 +577,12 @@ asio::awaitable<void> HttpConnection::Linger() {
   deadline_us_ = 0;
 }
 
-// Writes all of `bytes` while the client makes progress.
-asio::awaitable<bool> HttpConnection::WriteBytes(std::string_view bytes) {
+// Writes all of `bytes` while the client makes progress, until `end_us` at most (0: no end).
+asio::awaitable<bool> HttpConnection::WriteBytes(std::string_view bytes, int64_t end_us) {
   while (!bytes.empty()) {
+    if (end_us > 0 && MonotonicUs() >= end_us) co_return false;
     SetDeadline(host_.options.write_seconds_max);
+    if (end_us > 0) deadline_us_ = std::min(deadline_us_, end_us);
     std::string_view piece = bytes.substr(0, limits::kWriteBytesMax);
     auto [error, written] = co_await stream_.async_write_some(asio::buffer(piece), kTuple);
     deadline_us_ = 0;

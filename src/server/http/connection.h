@@ -34,7 +34,7 @@ struct ConnectionHost {
   std::function<Wake(int64_t connection)> make_wake;
   std::unique_ptr<asio::ssl::context> tls = nullptr;  // for new connections; null: no TLS
   bool draining = false;
-  int64_t body_bytes = 0;  // memory that bodies hold, in all
+  int64_t body_bytes = 0;  // memory that bodies hold, in all: of requests and of whole answers
 };
 
 // Memory for what has come of a body. It grows while all bodies together leave room to prepare the
@@ -93,6 +93,7 @@ class HttpConnection final : private ClientOutput {
   asio::awaitable<bool> Serve(Incoming incoming);
   asio::awaitable<Reply> Ask(HttpRequest request);
   Reply Prepare(HttpRequest request, braid::Wake wake);
+  Reply Respond(HttpRequest request, braid::Wake wake);
   asio::awaitable<bool> SendAnswer(const Incoming& incoming, const std::string& request_id);
   asio::awaitable<bool> SendRelayed(Incoming& incoming, const std::string& request_id);
   void Begin(int status, std::string_view fields, std::optional<uint64_t> length) override;
@@ -104,7 +105,7 @@ class HttpConnection final : private ClientOutput {
                                       const std::string& request_id);
   asio::awaitable<void> Refuse(int status, std::string message);
   asio::awaitable<void> RefuseHttp2();
-  asio::awaitable<bool> WriteBytes(std::string_view bytes);
+  asio::awaitable<bool> WriteBytes(std::string_view bytes, int64_t end_us = 0);
   asio::awaitable<void> Linger();
   std::string StreamHead(const Incoming& incoming, const std::string& request_id) const;
   void SetDeadline(int64_t seconds);

@@ -67,12 +67,12 @@ TEST_F(HttpConnectionTest, AResponseIsWrittenWithItsHeaders) {
 
 TEST_F(HttpConnectionTest, PipelinedRequestsAreAnsweredInOrderOnOneConnection) {
   Client client = Connect();
-  client.Send(Request("POST /1 HTTP/1.1", "Content-Length: 3\r\n", "one") +
-              Request("POST /2 HTTP/1.1", "Content-Length: 3\r\n", "two"));
+  client.Send(Framed("POST /1 HTTP/1.1", "Content-Length: 3\r\n", "one") +
+              Framed("POST /2 HTTP/1.1", "Content-Length: 3\r\n", "two"));
   const std::string first = client.ReadTo("POST one"), second = client.ReadTo("POST two");
   EXPECT_THAT(first, Not(HasSubstr("Connection:"))) << "HTTP/1.1 stays open unsaid";
   EXPECT_THAT(second, StartsWith("HTTP/1.1 200 OK\r\n"));
-  client.Send(Request("GET /3 HTTP/1.1", "Connection: close\r\n"));
+  client.Send(Framed("GET /3 HTTP/1.1", "Connection: close\r\n"));
   EXPECT_THAT(client.ReadAll(), HasSubstr("Connection: close\r\n"));
 }
 
@@ -87,7 +87,7 @@ TEST_F(HttpConnectionTest, Http10ClosesUnlessItAsksToStay) {
 TEST_F(HttpConnectionTest, AResponseThatClosesEndsTheConnection) {
   api_.SetResponse({.body = "bye", .close = true});
   Client client = Connect();
-  client.Send(Request("GET /x HTTP/1.1"));
+  client.Send(Framed("GET /x HTTP/1.1"));
   EXPECT_THAT(client.ReadAll(), HasSubstr("Connection: close\r\n"));
 }
 
@@ -119,7 +119,7 @@ TEST_F(HttpConnectionTest, ChunkExtensionsAreTakenUpToTheirLimit) {
 
 TEST_F(HttpConnectionTest, AClientThatWaitsForContinueGetsItBeforeItsBody) {
   Client client = Connect();
-  client.Send(Request("POST /x HTTP/1.1", "Expect: 100-continue\r\nContent-Length: 2\r\n"));
+  client.Send(Framed("POST /x HTTP/1.1", "Expect: 100-continue\r\nContent-Length: 2\r\n"));
   EXPECT_EQ(client.ReadTo("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
   client.Send("hi");
   EXPECT_THAT(client.ReadTo("POST hi"), StartsWith("HTTP/1.1 200"));
@@ -127,8 +127,8 @@ TEST_F(HttpConnectionTest, AClientThatWaitsForContinueGetsItBeforeItsBody) {
 
 TEST_F(HttpConnectionTest, AnAmbiguousHeadIsRefusedAndEndsTheConnection) {
   Client client = Connect();
-  client.Send(Request("POST /x HTTP/1.1", "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n") +
-              "0\r\n\r\n" + Request("GET /smuggled HTTP/1.1"));
+  client.Send(Framed("POST /x HTTP/1.1", "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n") +
+              "0\r\n\r\n" + Framed("GET /smuggled HTTP/1.1"));
   const std::string answer = client.ReadAll();
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 400"));
   EXPECT_EQ(answer.find("HTTP/1.1", 1), std::string::npos);
@@ -145,7 +145,7 @@ TEST_F(HttpConnectionTest, HeadersThatDoNotArriveInTimeAreRefused) {
 TEST_F(HttpConnectionTest, ABodyThatDoesNotArriveInTimeIsRefused) {
   options_.body_seconds_base = 1;
   Client client = Connect();
-  client.Send(Request("POST /x HTTP/1.1", "Content-Length: 2\r\n", "x"));
+  client.Send(Framed("POST /x HTTP/1.1", "Content-Length: 2\r\n", "x"));
   EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 408"));
 }
 
@@ -158,10 +158,10 @@ TEST_F(HttpConnectionTest, ADeadlineThatPassesAsBytesComeIsNotLost) {
       fields = name + ": 1\r\n" + name + ": 2\r\n" + name + ": 3\r\n";
   Client head = Connect(), body = Connect(), late = Connect(), other = Connect();
   head.Send("GET /x HTTP/1.1\r\nHost: a\r\n");
-  body.Send(Request("POST /x HTTP/1.1", "Content-Length: 19000\r\n", "x"));
+  body.Send(Framed("POST /x HTTP/1.1", "Content-Length: 19000\r\n", "x"));
   late.Send("GET /late HTTP/1.1\r\nHost: a\r\n");
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  other.Send(Request("GET /block HTTP/1.1"));
+  other.Send(Framed("GET /block HTTP/1.1"));
   api_.WaitUntilBlocked();
   head.Send(fields);
   body.Send(std::string(18'000, 'x'));
@@ -177,10 +177,10 @@ TEST_F(HttpConnectionTest, ADeadlineThatPassesAsBytesComeIsNotLost) {
 TEST_F(HttpConnectionTest, APreparedReplyDoesNotWaitForWorkThatCameAfterIt) {
   options_.prepare_threads = 1;
   Client first = Connect(), second = Connect(), third = Connect();
-  first.Send(Request("POST /block HTTP/1.1", "Content-Length: 1\r\n", "1"));
+  first.Send(Framed("POST /block HTTP/1.1", "Content-Length: 1\r\n", "1"));
   api_.WaitUntilBlocked();
-  second.Send(Request("POST /hold HTTP/1.1", "Content-Length: 1\r\n", "2"));
-  third.Send(Request("GET /x HTTP/1.1"));  // by the network thread, which has seen the second then
+  second.Send(Framed("POST /hold HTTP/1.1", "Content-Length: 1\r\n", "2"));
+  third.Send(Framed("GET /x HTTP/1.1"));  // by the network thread, which has seen the second then
   third.ReadTo("\r\n\r\nGET ");
   api_.Release();
   EXPECT_THAT(first.ReadTo("POST 1"), StartsWith("HTTP/1.1 200"));
@@ -188,10 +188,13 @@ TEST_F(HttpConnectionTest, APreparedReplyDoesNotWaitForWorkThatCameAfterIt) {
   EXPECT_THAT(second.ReadTo("POST 2"), StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(HttpConnectionTest, WhatPreparationThrowsEndsItsConnectionAlone) {
+TEST_F(HttpConnectionTest, WhatPreparationThrowsIsAnAnswerAndEndsItsConnectionAlone) {
   api_.respond_throws = true;
-  EXPECT_EQ(Answer("POST /x HTTP/1.1", "Content-Length: 1\r\n", "1"), "");
+  EXPECT_THAT(Answer("POST /x HTTP/1.1", "Content-Length: 1\r\n", "1"),
+              StartsWith("HTTP/1.1 500"));
   EXPECT_FALSE(api_.respond_throws);
+  api_.respond_throws = true;
+  EXPECT_THAT(Answer("GET /x HTTP/1.1"), StartsWith("HTTP/1.1 500")) << "on the network thread";
   EXPECT_THAT(Answer("POST /x HTTP/1.1", "Content-Length: 1\r\n", "1"),
               StartsWith("HTTP/1.1 200"));
 }
@@ -207,17 +210,33 @@ TEST_F(HttpConnectionTest, AnExceptionAsAConnectionBeginsEndsThatConnectionAlone
 TEST_F(HttpConnectionTest, AnExceptionAsDeadlinesAreCheckedEndsThatCheckAlone) {
   options_.idle_seconds_max = 1;
   Client client = Connect();
-  client.Send(Request("GET /x HTTP/1.1"));
+  client.Send(Framed("GET /x HTTP/1.1"));
   client.ReadTo("\r\n\r\nGET ");
   api_.memory_throws = true;
   while (api_.memory_throws) std::this_thread::yield();
   EXPECT_EQ(client.ReadAll(), "");
 }
 
+TEST_F(HttpConnectionTest, AWholeAnswerHasATimeInAllHoweverSteadilyItIsRead) {
+  constexpr size_t kPiece = 1 << 20, kPieces = 128;  // far more than sockets hold
+  options_.write_seconds_max = 1;
+  options_.answer_bytes_per_second = int64_t{1} << 40;
+  api_.memory().SetLimits({.server_bytes = int64_t{1} << 30});
+  api_.SetResponse({.body = std::string(kPieces * kPiece, 'x')});
+  Client client = Connect();
+  client.Send(Framed("GET /x HTTP/1.1", "Connection: close\r\n"));
+  size_t read = 0;
+  for (size_t got = kPiece; got == kPiece; read += got) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    got = client.Skip(kPiece);
+  }
+  EXPECT_LT(read, kPieces * kPiece);
+}
+
 TEST_F(HttpConnectionTest, AnIdleConnectionIsClosedWithoutAWord) {
   options_.idle_seconds_max = 1;
   Client client = Connect();
-  client.Send(Request("GET /x HTTP/1.1"));
+  client.Send(Framed("GET /x HTTP/1.1"));
   client.ReadTo("\r\n\r\nGET ");
   EXPECT_EQ(client.ReadAll(), "");
 }
@@ -225,13 +244,13 @@ TEST_F(HttpConnectionTest, AnIdleConnectionIsClosedWithoutAWord) {
 TEST_F(HttpConnectionTest, AStreamComesInChunksAndTheConnectionStays) {
   api_.script.steps = {{.events = "data: 1\n\n"}, {.events = "data: 2\n\n", .last = true}};
   Client client = Connect();
-  client.Send(Request("GET /answer HTTP/1.1"));
+  client.Send(Framed("GET /answer HTTP/1.1"));
   const std::string head = client.ReadTo("\r\n\r\n");
   EXPECT_THAT(head, HasSubstr("Content-Type: text/event-stream"));
   EXPECT_THAT(head, HasSubstr("Transfer-Encoding: chunked\r\n"));
   EXPECT_THAT(head, HasSubstr("X-Request-Id: made\r\nX-Reply: 1\r\n"));
   EXPECT_EQ(client.ReadTo("0\r\n\r\n"), "9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n0\r\n\r\n");
-  client.Send(Request("GET /x HTTP/1.1"));
+  client.Send(Framed("GET /x HTTP/1.1"));
   EXPECT_THAT(client.ReadTo("\r\n\r\nGET "), StartsWith("HTTP/1.1 200"));
 }
 
@@ -252,14 +271,14 @@ TEST_F(HttpConnectionTest, AnAnswerThatDoesNotStreamIsOneResponse) {
 TEST_F(HttpConnectionTest, AQuietStreamHasHeartbeatsAndAQuietAnswerHasNone) {
   options_.heartbeat_seconds = 1;
   Client stream = Connect();
-  stream.Send(Request("GET /answer HTTP/1.1"));
+  stream.Send(Framed("GET /answer HTTP/1.1"));
   EXPECT_THAT(stream.ReadTo(": ping\n\n"), HasSubstr("8\r\n: ping"));
 }
 
 TEST_F(HttpConnectionTest, APendingAnswerBecomesWhatItSettlesTo) {
   api_.script.pending = true;
   Client client = Connect();
-  client.Send(Request("GET /answer HTTP/1.1"));
+  client.Send(Framed("GET /answer HTTP/1.1"));
   while (api_.seen().empty()) std::this_thread::yield();
   {
     std::lock_guard lock(api_.script.mutex);
@@ -271,7 +290,7 @@ TEST_F(HttpConnectionTest, APendingAnswerBecomesWhatItSettlesTo) {
 
 TEST_F(HttpConnectionTest, AClientThatLeavesEndsItsAnswer) {
   Client client = Connect();
-  client.Send(Request("GET /answer HTTP/1.1"));
+  client.Send(Framed("GET /answer HTTP/1.1"));
   client.ReadTo("\r\n\r\n");
   EXPECT_FALSE(api_.script.destroyed);
   client.Close();
@@ -280,7 +299,7 @@ TEST_F(HttpConnectionTest, AClientThatLeavesEndsItsAnswer) {
 
 TEST_F(HttpConnectionTest, AnAnswerThatIsNotReadIsEndedForItsSlowReader) {
   Client client = Connect();
-  client.Send(Request("GET /answer HTTP/1.1"));
+  client.Send(Framed("GET /answer HTTP/1.1"));
   client.ReadTo("\r\n\r\n");
   {
     std::lock_guard lock(api_.script.mutex);
@@ -295,9 +314,9 @@ TEST_F(HttpConnectionTest, AnAnswerThatIsNotReadIsEndedForItsSlowReader) {
 
 TEST_F(HttpConnectionTest, DrainingEndsWhatIsBeingMadeAfterItsTimeAndIdleConnectionsAtOnce) {
   Client idle = Connect(), busy = Connect();
-  idle.Send(Request("GET /x HTTP/1.1"));
+  idle.Send(Framed("GET /x HTTP/1.1"));
   idle.ReadTo("\r\n\r\nGET ");
-  busy.Send(Request("GET /answer HTTP/1.1"));
+  busy.Send(Framed("GET /answer HTTP/1.1"));
   busy.ReadTo("\r\n\r\n");
   std::thread drain([&] { server_->Drain(1); });
   EXPECT_EQ(idle.ReadAll(), "");
@@ -310,7 +329,7 @@ TEST_F(HttpConnectionTest, DrainingEndsWhatIsBeingMadeAfterItsTimeAndIdleConnect
 TEST_F(HttpConnectionTest, AboveTheLimitProbesAreAnsweredAndOthersRefused) {
   options_.connections_max = 1;
   Client first = Connect();
-  first.Send(Request("GET /x HTTP/1.1"));
+  first.Send(Framed("GET /x HTTP/1.1"));
   first.ReadTo("\r\n\r\nGET ");
   EXPECT_THAT(Answer("GET /x HTTP/1.1"), StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(Answer("GET /probe?x HTTP/1.1"), StartsWith("HTTP/1.1 200"));
@@ -326,7 +345,7 @@ TEST_F(HttpConnectionTest, ThereAreAsManyConnectionsAsTheMemoryHasRoomFor) {
   const int64_t more = 2 * (limits::kConnectionsMin + 3) * limits::kConnectionBytes;
   std::list<Client> clients;
   const auto open = [&] {
-    clients.emplace_back(Connect()).Send(Request("GET /x HTTP/1.1"));
+    clients.emplace_back(Connect()).Send(Framed("GET /x HTTP/1.1"));
     return clients.back().ReadTo("\r\n\r\n").substr(0, 12);
   };
   api_.memory().SetLimits({.server_bytes = prepare});
@@ -347,7 +366,7 @@ TEST(HttpLimits, ConnectionsHaveHalfOfTheMemoryOfBodies) {
 TEST_F(HttpConnectionTest, OneAddressHasNoMoreConnectionsThanItsLimit) {
   options_.connections_per_address_max = 1;
   Client first = Connect();
-  first.Send(Request("GET /x HTTP/1.1"));
+  first.Send(Framed("GET /x HTTP/1.1"));
   first.ReadTo("\r\n\r\nGET ");
   EXPECT_THAT(Answer("GET /x HTTP/1.1"), StartsWith("HTTP/1.1 503"));
 }

@@ -23,6 +23,8 @@ struct HttpOptions {
   int32_t body_seconds_base = 30;  // plus a second for each 64 KiB
   int32_t idle_seconds_max = 75;   // keep-alive
   int32_t write_seconds_max = 30;  // a write without progress for so long ends the connection
+  // A whole answer that its client reads more slowly is cut off, write_seconds_max after its time.
+  int64_t answer_bytes_per_second = 64 << 10;
   int32_t heartbeat_seconds = 15;
   int32_t prepare_threads = 2;
 };

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
@@ -206,6 +207,13 @@ class Client {
     read_.erase(0, size);
     return text;
   }
+  // Drops the next bytes, fewer where the server closes before; returns how many.
+  size_t Skip(size_t bytes) {
+    while (read_.size() < bytes && ReadSome()) continue;
+    const size_t skipped = std::min(bytes, read_.size());
+    read_.erase(0, skipped);
+    return skipped;
+  }
   // Reads until the server closes.
   std::string ReadAll() {
     while (ReadSome()) continue;
@@ -225,8 +233,9 @@ class Client {
   std::string read_;
 };
 
-inline std::string Request(std::string_view line, std::string_view fields = "",
-                           std::string_view body = "") {
+// A request as it is sent.
+inline std::string Framed(std::string_view line, std::string_view fields = "",
+                          std::string_view body = "") {
   return fmt::format("{}\r\nHost: a\r\n{}\r\n{}", line, fields, body);
 }
 
@@ -248,7 +257,7 @@ class HttpConnectionTest : public testing::Test {
   std::string Answer(std::string_view line, std::string_view fields = "",
                      std::string_view body = "") {
     Client client = Connect();
-    client.Send(Request(line, fmt::format("Connection: close\r\n{}", fields), body));
+    client.Send(Framed(line, fmt::format("Connection: close\r\n{}", fields), body));
     return client.ReadAll();
   }
 

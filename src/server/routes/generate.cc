@@ -158,20 +158,18 @@ PendingAnswer::Begin BeginWhenCompiled(const RouteCall& call, Planned planned) {
   return [&server = call.server, &service = call.service(), planned = std::move(planned),
           http = std::move(http)](GenerationPlan plan,
                                   const GrammarLibrary::Checked& checked) -> ReplyContent {
-    const std::string& tenant = planned.caller.name;
-    if (!tenant.empty()) service.tenants.SpendCompile(tenant, checked.work_us, MonotonicUs());
     RouteAnswer content = checked.status
                               ? Begin(service, std::move(plan), planned)
                               : GrammarRefusal(plan.grammar.path, checked.status.error());
     if (content) return *std::move(content);
     HttpResponse response = ErrorResponse(content.error(), IsAnthropic(planned.shape.endpoint));
-    server.NoteResponse(http, response, planned.origin.request_id, tenant);
+    server.NoteResponse(http, response, planned.origin.request_id, planned.caller.name);
     return response;
   };
 }
 
-// Compiling takes no tenant more than its share of a thread. Without keys, clients are told
-// apart by their addresses.
+// Compiling takes no tenant more than its share of a thread, also for requests whose clients leave
+// meanwhile. Without keys, clients are told apart by their addresses.
 RouteAnswer CompileThenBegin(RouteCall& call, GenerationPlan plan, Planned planned) {
   Service& service = call.service();
   const std::string path = plan.grammar.path, name = planned.caller.name;
@@ -185,8 +183,15 @@ RouteAnswer CompileThenBegin(RouteCall& call, GenerationPlan plan, Planned plann
           path, "rate_limit_exceeded", seconds};
     }
   }
-  Result<CompileQueue::Ticket> ticket = service.compiles->Enter(
-      name.empty() ? planned.address : name, plan.grammar.text, planned.wake);
+  CompileQueue::Spend spend;
+  if (!name.empty()) {
+    spend = [&service, name](int64_t work_us) {
+      service.tenants.SpendCompile(name, work_us, MonotonicUs());
+    };
+  }
+  Result<CompileQueue::Ticket> ticket =
+      service.compiles->Enter(name.empty() ? planned.address : name, plan.grammar.text,
+                              planned.wake, std::move(spend));
   if (!ticket) {
     const bool own = ticket.error().code == ErrorCode::kExhausted;
     return ApiError{own ? 429 : 503, fmt::format("{}: {}", path, ticket.error().message), path,
@@ -215,6 +220,7 @@ RouteAnswer Generate(RouteCall& call) {
   Planned planned{.origin = {.path = call.route.path,
                              .id_prefix = call.route.id_prefix,
                              .request_id = http.request_id.empty() ? client_id : http.request_id,
+                             .body_id = client_id,
                              .received_us = http.received_us},
                   .shape = std::move(shape),
                   .caller = call.caller,

@@ -23,7 +23,8 @@ int64_t ActiveRequests::End(const std::string& id, const Caller& caller) {
   int64_t count = 0;
   for (ActiveRequest* request : requests_) {
     if (!caller.MaySee(request->tenant)) continue;
-    if (!id.empty() && request->id != id && request->client_id != id) continue;
+    const bool has_id = request->id == id || request->client_id == id || request->body_id == id;
+    if (!id.empty() && !has_id) continue;
     if (!request->end_asked.exchange(true)) ++count;
     request->wake();
   }
@@ -59,9 +60,7 @@ std::vector<ActiveRequestView> ActiveRequests::List(const Caller& caller) const 
 int64_t ActiveRequests::WaitingTokens() const {
   std::lock_guard lock(mutex_);
   int64_t tokens = 0;
-  for (const ActiveRequest* request : requests_) {
-    if (request->admitted_us == 0) tokens += request->prompt_tokens * request->choices;
-  }
+  for (const ActiveRequest* request : requests_) tokens += request->waiting_tokens;
   return tokens;
 }
 

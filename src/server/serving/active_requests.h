@@ -18,7 +18,8 @@ namespace braid {
 // Owned and kept up to date by the Generation that makes the answer; registered while it lives.
 struct ActiveRequest {
   std::string id;         // "chatcmpl-…"
-  std::string client_id;  // X-Request-Id; may be empty
+  std::string client_id;  // X-Request-Id, else the body's request_id; may be empty
+  std::string body_id;    // the body's request_id, where a router sets X-Request-Id; may be empty
   std::string tenant;
   std::string_view path;
   int64_t created = 0;  // seconds since 1970
@@ -26,6 +27,7 @@ struct ActiveRequest {
   int64_t prompt_tokens = 0;
   int32_t choices = 1;
   Wake wake = {};
+  std::atomic<int64_t> waiting_tokens = 0;  // of prompts, of choices that were never admitted
   std::atomic<int64_t> cached_tokens = 0, output_tokens = 0;
   std::atomic<int64_t> admitted_us = 0, first_token_us = 0;  // 0: not yet
   std::atomic<bool> end_asked = false;
@@ -45,12 +47,12 @@ class ActiveRequests {
   void Add(ActiveRequest& request);
   void Remove(ActiveRequest& request);
 
-  // Ends the requests with this id, of the server or of the client, that the caller may see; an
+  // Ends the requests with this id, of the server, the client or the body, that the caller sees; an
   // empty id means all of them. Returns how many were not ending already.
   int64_t End(const std::string& id, const Caller& caller);
   // Those that the caller may see, in order of arrival.
   std::vector<ActiveRequestView> List(const Caller& caller) const;
-  // Prompt tokens of requests that the engine has not admitted.
+  // Prompt tokens of choices that the engine has not admitted.
   int64_t WaitingTokens() const;
 
  private:

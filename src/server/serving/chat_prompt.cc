@@ -4,10 +4,15 @@
 
 #include <fmt/core.h>
 
-#include "base/text/trim.h"
+#include <algorithm>
+#include <iterator>
+
+#include "base/system/secure_random.h"
 
 namespace braid {
 namespace {
+
+constexpr size_t kMarkBytes = 16;  // too many to guess: no message contains the mark
 
 std::string_view ContentOf(const json::value& message) {
   const json::value* content = message.as_object().if_contains("content");
@@ -17,17 +22,52 @@ std::string_view ContentOf(const json::value& message) {
 
 bool IsSystem(const json::value& message) { return message.at("role") == "system"; }
 
+// What the trim of a template removes: the white space of Python's strip, in UTF-8.
+constexpr std::string_view kTemplateBlanks[] = {
+    "\x09",         "\x0a",         "\x0b",         "\x0c",         "\x0d",         "\x1c",
+    "\x1d",         "\x1e",         "\x1f",         " ",            "\xc2\x85",     "\xc2\xa0",
+    "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81", "\xe2\x80\x82", "\xe2\x80\x83", "\xe2\x80\x84",
+    "\xe2\x80\x85", "\xe2\x80\x86", "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a",
+    "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
+
+std::string_view WithoutBlanksAfter(std::string_view text) {
+  const auto ends = [&](std::string_view blank) { return text.ends_with(blank); };
+  while (true) {
+    const auto* blank = std::ranges::find_if(kTemplateBlanks, ends);
+    if (blank == std::end(kTemplateBlanks)) return text;
+    text.remove_suffix(blank->size());
+  }
+}
+
+std::string_view TrimmedAsInTemplates(std::string_view text) {
+  const auto begins = [&](std::string_view blank) { return text.starts_with(blank); };
+  while (true) {
+    const auto* blank = std::ranges::find_if(kTemplateBlanks, begins);
+    if (blank == std::end(kTemplateBlanks)) return WithoutBlanksAfter(text);
+    text.remove_prefix(blank->size());
+  }
+}
+
+// Puts `mark` right after the last message's content, without the blanks that end it.
+void MarkLastMessage(std::string_view mark, json::value* message) {
+  std::string content(WithoutBlanksAfter(ContentOf(*message)));
+  message->as_object()["content"] = content.append(mark);
+}
+
 // Ends the rendered text right after the last message's content, so that the answer continues it.
-Result<std::string, ApiError> CutAfterLastMessage(std::string text, const json::value& message) {
-  const std::string_view last = Trimmed(ContentOf(message));
-  const size_t found = last.empty() ? std::string::npos : text.rfind(last);
-  if (found == std::string::npos) {
+// The content itself may occur again in the tags after it; the mark does not.
+Result<std::string, ApiError> CutAfterLastMessage(std::string text, std::string_view mark,
+                                                  std::string_view content) {
+  const size_t end = text.rfind(mark);
+  const std::string_view before =
+      WithoutBlanksAfter(std::string_view(text).substr(0, end == std::string::npos ? 0 : end));
+  if (content.empty() || !before.ends_with(content)) {
     return ApiError{400,
                     "continue_final_message: the chat template changes the content of the "
                     "last message",
                     "continue_final_message"};
   }
-  text.resize(found + last.size());
+  text.resize(before.size());
   return text;
 }
 
@@ -99,13 +139,15 @@ ApiError WhyNot(const ChatTemplate& chat, const ApiRequest& request, const json:
   return refusal;
 }
 
+bool Holds(std::string_view text, const json::value& message) {
+  return text.find(TrimmedAsInTemplates(ContentOf(message))) != std::string_view::npos;
+}
+
 // A template may drop messages that it does not expect; instructions must not get lost silently.
 ApiStatus CheckSystemIsThere(const ApiRequest& request, std::string_view text) {
   for (size_t i = 0; i < request.messages.size(); ++i) {
     const json::value& message = request.messages[i];
-    if (!IsSystem(message) || text.find(Trimmed(ContentOf(message))) != std::string_view::npos) {
-      continue;
-    }
+    if (!IsSystem(message) || Holds(text, message)) continue;
     return AtMessage(request, i,
                      i == 0 ? "this model's chat template drops system messages; send it as a "
                               "user message"
@@ -116,6 +158,10 @@ ApiStatus CheckSystemIsThere(const ApiRequest& request, std::string_view text) {
 }
 
 }  // namespace
+
+std::string_view FinalContent(const ApiRequest& request) {
+  return TrimmedAsInTemplates(ContentOf(request.messages.back()));
+}
 
 bool OffersTools(const ApiRequest& request) {
   return request.tool_choice != ToolChoice::kNone && !request.tools.empty();
@@ -133,13 +179,15 @@ Result<std::string, ApiError> RenderChat(const ChatTemplate& chat, const ApiRequ
   const bool continues = request.continue_final_message.value_or(false);
   json::object values = request.template_values;
   values["messages"] = request.messages;
+  const std::string mark = continues ? SecureRandomHex(kMarkBytes) : "";
+  if (continues) MarkLastMessage(mark, &values["messages"].as_array().back());
   if (OffersTools(request)) values["tools"] = request.tools;
   values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
   Result<std::string> text = chat.Render(values);
   if (!text) return WhyNot(chat, request, values, text.error());
   RETURN_IF_ERROR(CheckSystemIsThere(request, *text));
   if (!continues) return *std::move(text);
-  return CutAfterLastMessage(*std::move(text), request.messages.back());
+  return CutAfterLastMessage(*std::move(text), mark, FinalContent(request));
 }
 
 }  // namespace braid

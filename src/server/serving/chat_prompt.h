@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "server/api/api_error.h"
 #include "server/api/api_request.h"
@@ -12,6 +13,9 @@ namespace braid {
 
 // Whether the template is shown the tools.
 bool OffersTools(const ApiRequest& request);
+
+// The last message's content without blanks around it: a prompt that continues it ends with this.
+std::string_view FinalContent(const ApiRequest& request);
 
 // The prompt of a chat as the model's template writes it.
 Result<std::string, ApiError> RenderChat(const ServerContext& context, const ApiRequest& request);

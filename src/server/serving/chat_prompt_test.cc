@@ -110,6 +110,49 @@ TEST(ChatPrompt, ASystemMessageThatTheTemplateDropsIsRefused) {
             "system");
 }
 
+// The content may occur in the tag that ends the message.
+TEST(ChatPrompt, AContinuedMessageIsCutBehindItsContentNotInATag) {
+  constexpr const char* kChatMl =
+      "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n"
+      "{% endfor %}";
+  for (const std::string content : {"<", "|", "end", "m", "i", "_", "<|im_end|>", "a b", " a\\n"}) {
+    const std::string body = R"({"messages": [{"role": "user", "content": "u"},
+        {"role": "assistant", "content": ")" +
+                             content + R"("}], "continue_final_message": true})";
+    EXPECT_EQ(Text(kChatMl, kChat, body),
+              "<|im_start|>user\nu<|im_end|>\n<|im_start|>assistant\n" +
+                  (content == " a\\n" ? "a" : content));
+  }
+}
+
+TEST(ChatPrompt, AMessageThatTheTemplateChangesCannotBeContinued) {
+  constexpr const char* kLastPart =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}{% endfor %}";
+  const auto body = [](const std::string& content) {
+    return R"({"messages": [{"role": "user", "content": "u"}, {"role": "assistant", "content": ")" +
+           content + R"("}], "continue_final_message": true})";
+  };
+  EXPECT_EQ(Text(kLastPart, kChat, body("b")), "<user>u<assistant>b");
+  for (const char* content : {"a</think>b", "", " \\n"}) {
+    EXPECT_EQ(Refusal(kLastPart, kChat, body(content)).param, "continue_final_message") << content;
+  }
+  EXPECT_EQ(Refusal("{{ messages[0].content }}", kChat, body("u")).param, "continue_final_message");
+}
+
+// Templates remove more blanks than those of ASCII.
+TEST(ChatPrompt, BlanksThatATemplateTrimsAreNoPartOfAMessage) {
+  constexpr const char* kTrims =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}{% endfor %}";
+  for (const std::string blank : {"\\u3000", "\\u00a0", "\\u0085", "\\u2003", "\\f", "\\u000b"}) {
+    const std::string body = R"({"messages": [
+        {"role": "system", "content": "B s B"}, {"role": "user", "content": "B u B"},
+        {"role": "assistant", "content": "B a B"}], "continue_final_message": true})";
+    std::string sent;
+    for (const char c : body) sent += c == 'B' ? blank : std::string(1, c);
+    EXPECT_EQ(Text(kTrims, kChat, sent), "<system>s<user>u<assistant>a") << blank;
+  }
+}
+
 constexpr const char* kCutOff =
     R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "",
        "tool_calls": [{"id": "1", "type": "function",

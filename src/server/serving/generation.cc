@@ -81,12 +81,14 @@ Result<std::unique_ptr<Generation>, ApiError> Generation::Start(Service& service
   ActiveRequest& shown = started.shown_;
   shown.id = started.id_;
   shown.client_id = started.origin_.request_id;
+  shown.body_id = started.origin_.body_id;
   shown.tenant = started.place_ == nullptr ? "" : started.place_->tenant();
   shown.path = started.origin_.path;
   shown.created = started.created_;
   shown.received_us = started.origin_.received_us;
   shown.prompt_tokens = started.usage().prompt_tokens;
   shown.choices = started.choices_per_prompt_;
+  shown.waiting_tokens = shown.prompt_tokens * shown.choices;
   shown.wake = wake;
   service.active.Add(shown);
   if (ApiStatus submitted = started.Submit(std::move(wake)); !submitted) {
@@ -126,6 +128,7 @@ Generation::~Generation() {
 // Closes the reader's side of a choice and aborts it in the engine if it still runs.
 void Generation::Close(Running& running, FinishReason reason) {
   if (!running.engine_done) service_.context.driver.Abort(running.id, reason);
+  if (running.admitted_us == 0) shown_.waiting_tokens -= std::ssize(running.prompt);
   running.finish = reason;
   const int64_t now_us = MonotonicUs();
   service_.drain_rate.Ended(now_us);
@@ -157,6 +160,7 @@ void Generation::NoteAdmission(Running& running) {
   if (running.admitted_us > 0) return;
   running.admitted_us = service_.mailboxes.AdmittedUs(running.id);
   if (running.admitted_us == 0) return;
+  shown_.waiting_tokens -= std::ssize(running.prompt);
   service_.metrics.queue_time.Observe(
       static_cast<double>(running.admitted_us - origin_.received_us) / 1e6);
   if (times_.admitted > 0) return;

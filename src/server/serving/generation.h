@@ -33,6 +33,7 @@ struct GenerationOrigin {
   std::string_view path;       // for the log: "/v1/chat/completions"
   std::string_view id_prefix;  // "chatcmpl-"
   std::string request_id;      // the client's own; may be empty
+  std::string body_id = {};    // the body's request_id, which may be another; may be empty
   int64_t received_us = 0;
 };
 

@@ -64,8 +64,11 @@ class StepExecutor final : public Executor {
   std::vector<uint64_t> seeds_;
 };
 
-Scheduler SchedulerOfThree() {
-  SchedulerConfig config{.context_tokens_max = 100, .waiting_max = 3, .vocabulary = 100};
+Scheduler SchedulerOfThree(int32_t running_max) {
+  SchedulerConfig config{.context_tokens_max = 100,
+                         .running_max = running_max,
+                         .waiting_max = 3,
+                         .vocabulary = 100};
   config.cache = {.groups = {{.name = "attention", .kind = GroupKind::kFull, .block_bytes = 64}},
                   .page_bytes = 64,
                   .pages = 100};
@@ -74,8 +77,8 @@ Scheduler SchedulerOfThree() {
 
 class GenerationTest : public testing::Test {
  protected:
-  GenerationTest()
-      : driver_(SchedulerOfThree(), executor_, {}),
+  explicit GenerationTest(int32_t running_max = SchedulerConfig().running_max)
+      : driver_(SchedulerOfThree(running_max), executor_, {}),
         service_(config_,
                  {.driver = driver_,
                   .card = {.name = "m", .context_tokens_max = 100, .vocabulary = 100}},
@@ -280,6 +283,22 @@ TEST_F(GenerationTest, TheActiveListShowsItsPhasesUntilItIsDestroyed) {
   EXPECT_STREQ(view().phase(), "decode");
   generation.reset();
   EXPECT_TRUE(service_.active.List(admin).empty());
+}
+
+class OneAtATimeTest : public GenerationTest {
+ protected:
+  OneAtATimeTest() : GenerationTest(1) {}
+};
+
+TEST_F(OneAtATimeTest, ChoicesThatAreNotAdmittedWaitBesideOneThatIs) {
+  const auto generation = Start(Plan({5}, 3, 50));
+  EXPECT_EQ(service_.active.WaitingTokens(), 15);
+  RunEngine();
+  while (executor_.seeds().empty()) std::this_thread::yield();
+  generation->Poll();
+  EXPECT_EQ(service_.active.WaitingTokens(), 10);
+  generation->End(EndReason::kAborted);
+  EXPECT_EQ(service_.active.WaitingTokens(), 0);
 }
 
 TEST_F(GenerationTest, EachOfItsTimesIsObservedOnce) {

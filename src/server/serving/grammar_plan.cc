@@ -158,10 +158,11 @@ Result<PlannedGrammar, ApiError> PlanGrammar(const ServerContext& context,
     if (wanted && wanted->kind != GrammarKind::kJsonSchema) {
       return Refuse(plan.path, "with tools, only a JSON schema is supported", kTooComplex);
     }
-    if (holds && reasons && !request.separate_reasoning.value_or(true)) {
+    // Calls that are drafted in the thinking would pass as calls of the answer.
+    if (reasons && !request.separate_reasoning.value_or(true)) {
       return Refuse("separate_reasoning",
-                    "must be true with strict or allowed tools while thinking is on: the "
-                    "grammar does not cover the thinking",
+                    "must be true while thinking is on with a required call, strict or allowed "
+                    "tools, or tools beside a JSON schema: the grammar does not cover the thinking",
                     "unsupported_parameter");
     }
     ASSIGN_OR_RETURN(auto text, ToolText(context, request, wanted ? &wanted->schema : nullptr));

@@ -61,7 +61,7 @@ StopParams StopOf(const ApiRequest& request, const ServerContext& context, size_
   int64_t room = context.card.context_tokens_max - static_cast<int64_t>(prompt_tokens);
   int64_t otherwise = IsChat(request.endpoint) ? room : kCompletionTokensDefault;
   int64_t asked = request.max_completion_tokens.value_or(request.max_tokens.value_or(otherwise));
-  stop.new_tokens_max = static_cast<int32_t>(std::min({asked, room, limits::kNewTokensMax}));
+  stop.new_tokens_max = static_cast<int32_t>(std::min(asked, room));
   stop.new_tokens_min =
       static_cast<int32_t>(std::min<int64_t>(request.min_tokens.value_or(0), stop.new_tokens_max));
   return stop;
@@ -110,7 +110,7 @@ Result<ThinkingLimit, ApiError> ThinkingLimitOf(const ServerContext& context,
                     "each",
                     "thinking_budget", "unsupported_parameter"};
   }
-  const int64_t most = std::min<int64_t>(budget, limits::kNewTokensMax);
+  const int64_t most = std::min<int64_t>(budget, context.card.context_tokens_max);
   return ThinkingLimit{static_cast<int32_t>(most), *open, *close};
 }
 
@@ -164,7 +164,10 @@ Result<std::vector<EncodedPrompt>, ApiError> EncodeAll(const ServerContext& cont
   std::vector<EncodedPrompt> encoded;
   if (IsChat(request.endpoint)) {
     ASSIGN_OR_RETURN(std::string text, RenderChat(context, request));
-    bool inside = StartsInReasoning(context.card.reasoning, text);
+    const ReasoningFormat& reasoning = context.card.reasoning;
+    const bool inside = request.continue_final_message.value_or(false)
+                            ? ContinuesReasoning(reasoning, text, FinalContent(request))
+                            : StartsInReasoning(reasoning, text);
     ASSIGN_OR_RETURN(std::vector<TokenId> tokens,
                      EncodePrompt(context, std::move(text), options, "messages"));
     encoded.push_back({std::move(tokens), inside});

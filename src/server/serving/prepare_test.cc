@@ -167,6 +167,14 @@ TEST_F(PrepareTest, NewTokensAreClippedToTheContext) {
             98);
   Request chat = First(kChat, R"({"messages": [{"role": "user", "content": "a"}]})");
   EXPECT_EQ(chat.stop.new_tokens_max, 100 - static_cast<int32_t>(chat.prompt.size()));
+
+  service_.context.card.context_tokens_max = 1 << 18;
+  EXPECT_EQ(First(kCompletions, R"({"prompt": [1, 2], "max_tokens": 200000})").stop.new_tokens_max,
+            200'000);
+  EXPECT_EQ(First(kChat, R"({"messages": [{"role": "user", "content": "a"}],
+                             "thinking_budget": 200000})")
+                .thinking.tokens_max,
+            200'000);
 }
 
 TEST_F(PrepareTest, StopTokensAreTheModelsAndTheClients) {
@@ -225,6 +233,24 @@ TEST_F(PrepareTest, ThinkingStartsWhereTheTemplateOpensIt) {
   EXPECT_TRUE(inside(""));
   EXPECT_FALSE(inside(R"(, "chat_template_kwargs": {"enable_thinking": false})"));
   EXPECT_FALSE(inside(R"(, "reasoning_effort": "none")"));
+}
+
+TEST_F(PrepareTest, AContinuedMessageIsInTheThinkingOnlyIfItOpensItAndDoesNotCloseIt) {
+  for (const char* format : {"think", "deepseek_r1"}) {
+    service_.context.card.reasoning = *FindReasoningFormat(format);
+    const auto inside = [&](const std::string& content) {
+      auto plan = Plan(kChat, R"({"messages": [{"role": "user", "content": "What is <think>?"},
+          {"role": "assistant", "content": ")" +
+                                  content + R"("}], "continue_final_message": true})");
+      return plan->choices.at(0).starts_in_reasoning;
+    };
+    EXPECT_FALSE(inside("The answer is")) << format;
+    EXPECT_FALSE(inside("It is <think> and")) << format;
+    EXPECT_FALSE(inside("<think>\\nSo.\\n</think>\\n\\nThe answer is")) << format;
+    EXPECT_FALSE(inside("<think>\\nSo.\\n</think>")) << format;
+    EXPECT_TRUE(inside("<think>\\nSo")) << format;
+    EXPECT_TRUE(inside("<think>")) << format;
+  }
 }
 
 TEST_F(PrepareTest, AFinalMessageIsContinuedRightAfterItsContent) {

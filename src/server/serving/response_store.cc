@@ -147,12 +147,18 @@ bool ResponseStore::Finish(const std::string& key, const std::string& id, std::s
   kept.envelope = std::move(envelope);
   kept.output = Take(output, &owner);
   kept.finished = true;
+  // It may be too large even alone: then others would make room in vain.
+  int64_t alone = kResponseBytes + Length(kept.id) + Length(kept.envelope);
+  for (const ItemList* list : {&kept.input, &kept.output}) {
+    for (const auto* item : *list) alone += kUseBytes + CostOf(item->first, item->second.text);
+  }
+  if (alone > std::min(KeyBytes(key), limits_.bytes)) {
+    Drop(key, age);
+    ++stats_.evictions;
+    return false;
+  }
   MakeRoom(key, age);
-  // It may be too large even alone.
-  if (owner.bytes <= KeyBytes(key) && stats_.bytes <= limits_.bytes) return true;
-  Drop(key, age);
-  ++stats_.evictions;
-  return false;
+  return true;
 }
 
 bool ResponseStore::Erase(const std::string& key, const std::string& id) {
@@ -207,6 +213,28 @@ std::optional<StoredItem> ResponseStore::Item(const std::string& key, const std:
   const auto item = owner->second.items.find(id);
   if (item == owner->second.items.end()) return std::nullopt;
   return StoredItem{item->first, item->second.text};
+}
+
+std::optional<int64_t> ResponseStore::ConversationBytes(const std::string& key,
+                                                        const std::string& id) const {
+  std::lock_guard lock(mutex_);
+  const Kept* kept = Find(key, id);
+  if (kept == nullptr || !kept->finished) return std::nullopt;
+  int64_t bytes = 0;
+  for (const ItemList* list : {&kept->input, &kept->output}) {
+    for (const auto* item : *list) bytes += Length(item->second.text);
+  }
+  return bytes;
+}
+
+std::optional<int64_t> ResponseStore::ItemBytes(const std::string& key,
+                                                const std::string& id) const {
+  std::lock_guard lock(mutex_);
+  const auto owner = owners_.find(key);
+  if (owner == owners_.end()) return std::nullopt;
+  const auto item = owner->second.items.find(id);
+  if (item == owner->second.items.end()) return std::nullopt;
+  return Length(item->second.text);
 }
 
 }  // namespace braid

@@ -64,6 +64,9 @@ class ResponseStore {
   std::optional<std::vector<StoredItem>> Conversation(const std::string& key,
                                                       const std::string& id) const;
   std::optional<StoredItem> Item(const std::string& key, const std::string& id) const;
+  // The bytes of the texts of these two, without a copy; nullopt where they are.
+  std::optional<int64_t> ConversationBytes(const std::string& key, const std::string& id) const;
+  std::optional<int64_t> ItemBytes(const std::string& key, const std::string& id) const;
 
  private:
   struct SharedItem {

@@ -43,6 +43,11 @@ TEST(ResponseStore, ShowsAResponseWhileItIsMadeAndWhenItIs) {
             R"({"status":"completed","output":[{"id":"o1","text":"x"},{"id":"o2","text":"x"}]})");
   EXPECT_EQ(Ids(store.Conversation("a", "r1")), (std::vector<std::string>{"m1", "o1", "o2"}));
   EXPECT_EQ(store.Item("a", "o2")->text, Item("o2").text);
+  const auto bytes = static_cast<int64_t>(Item("m1").text.size());
+  EXPECT_EQ(store.ItemBytes("a", "o2"), bytes);
+  EXPECT_EQ(store.ConversationBytes("a", "r1"), 3 * bytes);
+  EXPECT_EQ(store.ConversationBytes("b", "r1"), std::nullopt);
+  EXPECT_EQ(store.ItemBytes("b", "o2"), std::nullopt);
 }
 
 TEST(ResponseStore, NoKeySeesWhatIsAnothers) {
@@ -138,12 +143,15 @@ TEST(ResponseStore, WhatIsTooLargeAloneIsNotKeptAndDropsNothing) {
   EXPECT_FALSE(Add(&none, "", "r"));
 }
 
-TEST(ResponseStore, AnAnswerThatMakesItsResponseTooLargeIsNotKept) {
+TEST(ResponseStore, AnAnswerThatMakesItsResponseTooLargeIsNotKeptAndDropsNothing) {
   ResponseStore store(kLimits);
+  ASSERT_TRUE(Add(&store, "a", "small"));
+  const int64_t before = store.stats().bytes;
   ASSERT_TRUE(store.Begin("a", "r", R"({"a":1})", {Item("m")}));
   EXPECT_FALSE(store.Finish("a", "r", R"({"a":1})", {Item("o", std::string(1 << 18, 'a'))}));
   EXPECT_FALSE(store.Response("a", "r"));
-  EXPECT_EQ(store.stats().bytes, 0);
+  EXPECT_TRUE(store.Response("a", "small"));
+  EXPECT_EQ(store.stats().bytes, before);
 }
 
 TEST(ResponseStore, AResponseThatWentWhileItWasMadeIsNotFinished) {

@@ -52,6 +52,15 @@ bool StartsInReasoning(const ReasoningFormat& format, std::string_view prompt) {
   return format.opens_always && !closed;
 }
 
+bool ContinuesReasoning(const ReasoningFormat& format, std::string_view prompt,
+                        std::string_view content) {
+  if (!format.separates()) return false;
+  const std::string_view before = prompt.substr(0, prompt.size() - content.size());
+  ReasoningSplitter splitter(format.tags, PromptOpensReasoning(before, format.tags));
+  splitter.Push(content);
+  return splitter.inside_reasoning();
+}
+
 bool PromptOpensReasoning(std::string_view prompt, const ReasoningTags& tags) {
   const size_t last = prompt.find_last_not_of(kBlanks);
   return last != std::string_view::npos && prompt.substr(0, last + 1).ends_with(tags.open);

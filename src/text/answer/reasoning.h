@@ -40,6 +40,12 @@ std::string ReasoningFormatNames();
 // True if an answer to this prompt begins inside the thinking.
 bool StartsInReasoning(const ReasoningFormat& format, std::string_view prompt);
 
+// True if an answer that continues `content`, with which the prompt ends, begins inside the
+// thinking: the prompt or the content opens it, and the content does not close it. `opens_always`
+// does not count here: a message may be continued in its middle.
+bool ContinuesReasoning(const ReasoningFormat& format, std::string_view prompt,
+                        std::string_view content);
+
 // True if the prompt ends with the opening tag (and blanks), so that generation begins inside it.
 bool PromptOpensReasoning(std::string_view prompt, const ReasoningTags& tags);
 

@@ -124,6 +124,15 @@ TEST(ReasoningTest, ThePromptSaysWhereGenerationBegins) {
   EXPECT_FALSE(PromptOpensReasoning(" \n", {}));
 }
 
+TEST(ReasoningTest, AContinuedMessageIsInTheThinkingThatItDoesNotClose) {
+  const ReasoningFormat always{.opens_always = true};
+  EXPECT_FALSE(ContinuesReasoning(always, "x So", "So"));
+  EXPECT_TRUE(ContinuesReasoning(always, "x<think>\nSo", "So")) << "the template opens it";
+  EXPECT_TRUE(ContinuesReasoning(always, "x <think>So", "<think>So"));
+  EXPECT_FALSE(ContinuesReasoning(always, "x <think>a</think>So", "<think>a</think>So"));
+  EXPECT_FALSE(ContinuesReasoning({.tags = {.open = "", .close = ""}}, "x<think>So", "So"));
+}
+
 TEST(ReasoningTest, LongRunsOfBlanksAreLinear) {
   for (bool inside : {false, true}) {
     ReasoningSplitter splitter({}, inside);

@@ -136,6 +136,10 @@ TEST(ChatTemplateTest, NumbersKeepTheirType) {
   auto text = Render("{{ a }} {{ b }} {{ c }} {{ d }} {{ e }}", context);
   ASSERT_TRUE(text);
   EXPECT_EQ(*text, "1 1.0 1e-05 -0.5 1e+22");
+  const std::string_view numbers = "[94.95886283158103, 18.183216676054286, 18446744073709551615]";
+  text = Render("{{ x | tojson }}", {{"x", *ParseJson(numbers, "numbers")}});
+  ASSERT_TRUE(text);
+  EXPECT_EQ(*text, numbers);
 }
 
 TEST(ChatTemplateTest, FindsTheTemplateWhereCheckpointsKeepIt) {

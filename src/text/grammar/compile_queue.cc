@@ -45,7 +45,7 @@ void* CompileQueue::RunThread(void* queue) {
 }
 
 Result<CompileQueue::Ticket> CompileQueue::Enter(const std::string& key, std::string grammar,
-                                                 std::function<void()> wake) {
+                                                 std::function<void()> wake, Spend spend) {
   std::lock_guard lock(mutex_);
   if (waiting_ >= limits_.waiting) {
     return Error{ErrorCode::kUnavailable,
@@ -62,6 +62,7 @@ Result<CompileQueue::Ticket> CompileQueue::Enter(const std::string& key, std::st
   job->key = key;
   job->grammar = std::move(grammar);
   job->wake = std::move(wake);
+  job->spend = std::move(spend);
   jobs_.emplace(id, std::move(job));
   own.waiting.push_back(id);
   ++waiting_;
@@ -95,6 +96,7 @@ void CompileQueue::Run() {
     job.running = true;
     lock.unlock();
     GrammarLibrary::Checked checked = library_.Check(job.grammar, job.cancelled);
+    if (job.spend) job.spend(checked.work_us);
     lock.lock();
     job.running = false;
     job.outcome = std::move(checked);

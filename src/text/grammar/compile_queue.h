@@ -56,14 +56,18 @@ class CompileQueue {
   };
 
   // `wake` is called when the result is known, unless the ticket is destroyed by then; it must not
-  // call the queue. kExhausted: the key has used all its places;
+  // call the queue. `spend` gets the microseconds of work before that, on a thread of the queue,
+  // also if the ticket is destroyed by then. kExhausted: the key has used all its places;
   // kUnavailable: the queue is full.
-  Result<Ticket> Enter(const std::string& key, std::string grammar, std::function<void()> wake);
+  using Spend = std::function<void(int64_t work_us)>;
+  Result<Ticket> Enter(const std::string& key, std::string grammar, std::function<void()> wake,
+                       Spend spend = {});
 
  private:
   struct Job {
     std::string key, grammar;
     std::function<void()> wake;
+    Spend spend;
     std::atomic<bool> cancelled{false};
     bool running = false;
     bool left = false;  // the ticket is destroyed

@@ -10,6 +10,8 @@
 namespace braid {
 namespace {
 
+constexpr int64_t kCancelledUs = 5;  // of work of a trial that was cancelled
+
 // Notes what it is asked, and answers when it is opened.
 class Gate final : public GrammarTrial {
  public:
@@ -19,7 +21,9 @@ class Gate final : public GrammarTrial {
     begun_.emplace_back(source);
     changed_.notify_all();
     while (!open_ && !cancelled) changed_.wait_for(lock, std::chrono::milliseconds(1));
-    if (cancelled) return {.status = Error{ErrorCode::kUnavailable, "cancelled"}};
+    if (cancelled) {
+      return {.status = Error{ErrorCode::kUnavailable, "cancelled"}, .cpu_us = kCancelledUs};
+    }
     return {.cpu_us = 7};
   }
   std::vector<std::string> WaitForBegun(size_t count) {
@@ -110,6 +114,24 @@ TEST_F(CompileQueueTest, WhoLeavesCancelsTheCompilationAndIsNotWoken) {
   EXPECT_EQ(woken_, 1);
   // A cancelled trial says nothing of the grammar.
   EXPECT_FALSE(library_->Known(GrammarText(GrammarKind::kRegex, "a1")));
+}
+
+TEST_F(CompileQueueTest, TheWorkOfAJobIsReportedOnceAlsoWhenItsTicketIsDestroyed) {
+  std::vector<int64_t> spent;
+  CompileQueue queue(*library_, {.threads = 1, .running_per_key = 1});
+  const auto enter = [&](const std::string& source) {
+    return *queue.Enter("ann", GrammarText(GrammarKind::kRegex, source), [this] { ++woken_; },
+                        [&](int64_t work_us) { spent.push_back(work_us); });
+  };
+  {
+    auto left = enter("a1");
+    gate_.WaitForBegun(1);
+    auto never_began = enter("a2");
+  }
+  gate_.Open();
+  auto stays = enter("a3");
+  while (!stays.Outcome()) std::this_thread::yield();
+  EXPECT_EQ(spent, (std::vector<int64_t>{kCancelledUs, stays.Outcome()->work_us}));
 }
 
 TEST_F(CompileQueueTest, StopEndsWhatRunsAndWhatWaits) {

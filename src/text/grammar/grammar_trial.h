@@ -34,7 +34,8 @@ struct GrammarVerdict {
 class GrammarTrial {
  public:
   virtual ~GrammarTrial() = default;
-  // Ends early with kUnavailable when `cancelled` becomes true. Any thread.
+  // Ends early with kUnavailable when `cancelled` becomes true, and says what it used until then.
+  // Any thread.
   virtual GrammarVerdict Try(GrammarKind kind, std::string_view source,
                              const std::atomic<bool>& cancelled) = 0;
 };

@@ -25,6 +25,7 @@ namespace {
 constexpr int kLookEveryMs = 20;
 // A child that gets no CPU time: then there is no verdict on the grammar.
 constexpr int64_t kWallTimesBudget = 10, kWallExtraMs = 10'000;
+constexpr int64_t kEndWaitUs = 2'000'000;  // for a child that is killed
 
 // A descriptor that spawning may put onto 3 and 4 without writing over others.
 int Raised(int descriptor) {
@@ -180,12 +181,17 @@ GrammarVerdict TrialProcess::Try(GrammarKind kind, std::string_view source,
 
 std::optional<GrammarVerdict> TrialProcess::Await(int socket,
                                                   const std::atomic<bool>& cancelled) const {
-  const int64_t end_us = MonotonicUs() + (kWallTimesBudget * budget_.cpu_ms + kWallExtraMs) * 1000;
+  int64_t end_us = MonotonicUs() + (kWallTimesBudget * budget_.cpu_ms + kWallExtraMs) * 1000;
   TrialReport report{.tag = 0};
-  while (!cancelled.load()) {
-    if (MonotonicUs() > end_us) {
-      const Error late{ErrorCode::kUnavailable, "the trial of the grammar took too long"};
-      return GrammarVerdict{.status = late};
+  std::optional<Error> given_up;
+  while (true) {
+    const bool late = MonotonicUs() > end_us;
+    if (given_up && late) return GrammarVerdict{.status = *given_up};
+    if (!given_up && (late || cancelled.load())) {
+      given_up = Error{ErrorCode::kUnavailable, late ? "the trial of the grammar took too long"
+                                                     : "no request waits for the grammar any more"};
+      ::shutdown(socket, SHUT_WR);  // ends the child; the CPU time that it used still comes
+      end_us = MonotonicUs() + kEndWaitUs;
     }
     pollfd wanted{.fd = socket, .events = POLLIN, .revents = 0};
     if (::poll(&wanted, 1, kLookEveryMs) <= 0) continue;
@@ -196,15 +202,14 @@ std::optional<GrammarVerdict> TrialProcess::Await(int socket,
     } else if (size == static_cast<ssize_t>(sizeof(TrialEnd))) {
       TrialEnd end;
       std::memcpy(&end, packet, sizeof(end));
-      return GrammarVerdict{.status = StatusOf(end, report, budget_),
+      return GrammarVerdict{.status = given_up ? *given_up : StatusOf(end, report, budget_),
                             .cpu_us = end.cpu_us,
                             .held_bytes = report.held_bytes};
     } else if (size == 0 || (size < 0 && errno != EINTR)) {
-      return std::nullopt;
+      if (!given_up) return std::nullopt;
+      return GrammarVerdict{.status = *given_up};
     }
   }
-  const Error gone{ErrorCode::kUnavailable, "no request waits for the grammar any more"};
-  return GrammarVerdict{.status = gone};
 }
 
 int SpawnSelfAsTrial(int control, int vocabulary) {
