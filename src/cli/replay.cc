@@ -17,7 +17,9 @@ class ReplayCommand : public Command {
     flags.Required("FILE", file_, "File that --event-log wrote");
     flags.Text("--model", options_.model_dir,
                "Recompute every token with this checkpoint and compare");
+    AddPlaceFlags(flags, options_);
     AddDeviceFlags(flags, options_);
+    AddWeightFlags(flags, options_.weights, options_.quantise_head);
     AddCacheTypeFlags(flags, options_);
     AddMlaFlag(flags, options_);
   }

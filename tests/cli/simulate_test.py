@@ -74,6 +74,18 @@ def test_a_run_in_the_expanded_form_replays_in_that_form_alone(braid, tmp_path):
     assert other.returncode == 1 and "other log-probabilities" in other.stderr
 
 
+def test_a_run_of_another_weight_format_replays_in_that_format_alone(braid, tiny, tmp_path):
+    log = tmp_path / "run.log"
+    done = braid("run", tiny, "Once", "--raw", "--max-tokens", 8, "--weights", "int8",
+                 "--quantize-head", "--event-log", log)
+    assert done.returncode == 0, done.stderr
+    same = braid("replay", log, "--model", tiny, "--weights", "int8", "--quantize-head")
+    assert same.returncode == 0, same.stderr
+    assert "weights int8 and head" in same.stdout and "log-probabilities are equal" in same.stdout
+    other = braid("replay", log, "--model", tiny)
+    assert other.returncode == 1 and "computed" in other.stderr + other.stdout
+
+
 def test_a_log_that_was_cut_off_or_damaged_is_said_to_be(braid, tiny, tmp_path):
     log = tmp_path / "run.log"
     record(braid, tiny, log)

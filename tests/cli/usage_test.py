@@ -1,8 +1,12 @@
 """Help, suggestions, exit codes and the environment."""
 
 import json
+import pathlib
+import re
 
 import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 COMMANDS = [["serve"], ["router"], ["run"], ["score"], ["eval"], ["bench", "offline"],
             ["bench", "agentic"], ["bench", "drafts"], ["inspect"], ["plan"], ["experts", "plan"],
@@ -24,6 +28,17 @@ def test_help_lists_all_commands(braid):
     assert done.returncode == 0
     for words in COMMANDS:
         assert "  " + " ".join(words) in done.stdout
+
+
+def test_every_flag_is_documented(braid):
+    text = (ROOT / "docs/cli.md").read_text()
+    documented = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text))
+    listed = re.findall(r"^  ((?:[a-z-]+ )*[a-z-]+) +[A-Z]", braid("help").stdout, re.M)
+    assert {" ".join(words) for words in COMMANDS} <= set(listed)
+    for command in listed:
+        shown = re.findall(r"^  (--[a-z0-9-]+)", braid("help", *command.split()).stdout, re.M)
+        missing = set(shown) - documented
+        assert not missing, f"docs/cli.md does not name {missing} of `braid {command}`"
 
 
 def test_no_command_is_wrong_usage(braid):

@@ -92,7 +92,7 @@ void AddExpertFlags(Flags& flags, EngineOptions& options) {
 
 }  // namespace
 
-void AddEngineFlags(Flags& flags, EngineOptions& options) {
+void AddPlaceFlags(Flags& flags, EngineOptions& options) {
   flags.Text("--device", options.device,
              "Where the model runs: cpu; vulkan or vulkan:N, a device that `braid doctor` lists; "
              "auto: the first such device that is no software and can run the model, else the CPU");
@@ -101,6 +101,10 @@ void AddEngineFlags(Flags& flags, EngineOptions& options) {
       "With --device: who computes the experts that a router chooses, and has their "
       "weights. cpu: the CPU, beside the shared expert on the device; auto: the device, or "
       "the CPU where the device has no room for them");
+}
+
+void AddEngineFlags(Flags& flags, EngineOptions& options) {
+  AddPlaceFlags(flags, options);
   AddDeviceFlags(flags, options);
   AddWeightFlags(flags, options.weights, options.quantise_head);
   flags.Switch("--expand", options.expand,

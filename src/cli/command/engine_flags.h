@@ -16,6 +16,8 @@ void AddEngineFlags(Flags& flags, EngineOptions& options);
 void AddSchedulerFlags(Flags& flags, Offered offered, SchedulerConfig& config);
 // --weights and --quantize-head only; see WeightChoiceOf.
 void AddWeightFlags(Flags& flags, std::string& weights, bool& head);
+// --device, --experts only.
+void AddPlaceFlags(Flags& flags, EngineOptions& options);
 // --threads, --isa, --compute only.
 void AddDeviceFlags(Flags& flags, EngineOptions& options);
 void AddCacheTypeFlags(Flags& flags, EngineOptions& options);
