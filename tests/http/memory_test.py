@@ -82,7 +82,7 @@ def test_pages_beside_the_cache_count_too(server):
 
 
 def test_ranks_that_are_threads_count_too():
-    with serving("--memory", "200M", "--server-memory", "400M", "--tp", "2", "--threads",
+    with serving("--memory", "300M", "--server-memory", "400M", "--tp", "2", "--threads",
                  "2") as served:
         text = "".join(served.log)
         parts = re.search(r"weights ([\d.]+) MiB.*workspace ([\d.]+) MiB, cache ([\d.]+) MiB", text)
