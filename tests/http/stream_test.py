@@ -160,6 +160,22 @@ def test_prompt_logprobs_are_keyed_by_token(server):
     assert rows[0] is None and "20" in rows[1] and "30" in rows[2] and len(rows[1]) == 3
 
 
+def test_many_prompt_logprobs_are_those_of_few(server):
+    """Many become text on another thread."""
+    ids = [5 + i % 100 for i in range(300)]
+
+    def asked(prompt, **more):
+        return {"prompt": prompt, "max_tokens": 1, "prompt_logprobs": 20, **more}
+
+    few = server.post(TEXT, asked(ids[:20]))[1]["choices"][0]["prompt_logprobs"]
+    many = server.post(TEXT, asked(ids))[1]["choices"][0]["prompt_logprobs"]
+    assert len(few) == 20 and len(many) == 300 and many[:20] == few
+    chunks = [chunk["choices"][0] for chunk in events_of(server, TEXT, asked(ids, stream=True))
+              if chunk["choices"]]
+    assert chunks[0]["prompt_logprobs"] == many
+    assert "prompt_logprobs" not in chunks[-1] or len(chunks) == 1
+
+
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_frees_its_request_within_a_step(slow_server, stream):
     connection = http.client.HTTPConnection("127.0.0.1", slow_server.port, timeout=60)

@@ -22,7 +22,7 @@ class ApiAnswer final : public Answer {
   size_t PendingBytes() const override { return generation_->PendingBytes(); }
 
  private:
-  AnswerStep TakeEvents(const std::vector<ChoiceDelta>& deltas);
+  AnswerStep TakeEvents(std::vector<ChoiceDelta> deltas);
   AnswerStep TakeWhole(std::vector<ChoiceDelta> deltas);
 
   std::unique_ptr<Generation> generation_;

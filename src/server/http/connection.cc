@@ -46,19 +46,6 @@ constexpr int kPrepareSteps = 5, kBulkSteps = 10;
 
 std::string_view View(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
-// Path and query of a request target.
-std::pair<std::string, std::string> SplitTarget(std::string_view target) {
-  const size_t path_bytes = std::min(target.find('?'), target.size());
-  const size_t query_at = std::min(path_bytes + 1, target.size());
-  return {std::string(target.substr(0, path_bytes)), std::string(target.substr(query_at))};
-}
-
-// The path of a checked head.
-std::string_view PathOf(std::string_view head) {
-  const size_t begin = head.find(' ') + 1;
-  return head.substr(begin, head.find_first_of(" ?", begin) - begin);
-}
-
 // A parser error as an answer.
 HttpRefusal RefusalOf(const boost::beast::error_code& error, uint64_t limit) {
   if (error == http::error::body_limit) {
@@ -128,11 +115,11 @@ void HttpConnection::SetDeadline(int64_t seconds) {
 
 void HttpConnection::Sweep(int64_t now_us) {
   boost::system::error_code ignored;
-  if (answer_ && answer_->PendingBytes() > limits::kUnsentBytesMax) {
+  if (answer_ && !working_ && answer_->PendingBytes() > limits::kUnsentBytesMax) {
     answer_->End(EndReason::kSlowReader);
     stream_.socket().cancel(ignored);
   }
-  if (answer_) {
+  if (answer_ && !working_) {
     if (const std::optional<EndReason> reason = answer_->Overdue(now_us)) EndAnswer(*reason);
   }
   if (deadline_us_ == 0 || now_us < deadline_us_) return;
@@ -156,6 +143,10 @@ void HttpConnection::Drop() {
 void HttpConnection::EndAnswer(EndReason reason) {
   if (relay_) relay_->Stop(reason);
   if (!answer_) return;
+  if (working_) {
+    ends_later_ = reason;
+    return;
+  }
   answer_->End(reason);
   Wake();
 }
@@ -185,7 +176,7 @@ asio::awaitable<void> HttpConnection::RunReserved(std::string message) {
   std::string head;
   const std::optional<HttpRefusal> unread = co_await ReadHead(&head);
   if (dropped_) co_return;
-  if (unread || CheckHead(head) || !host_.api.IsProbe(PathOf(head))) {
+  if (unread || CheckHead(head) || !host_.api.IsProbe(PathOfHead(head))) {
     co_await Refuse(503, std::move(message));
     co_return;
   }
@@ -390,6 +381,21 @@ asio::awaitable<bool> HttpConnection::Serve(Incoming incoming) {
   co_return keep != nullptr && *keep && !gone_;
 }
 
+// What takes long is done where large requests are prepared: nobody else waits for this thread.
+asio::awaitable<AnswerStep> HttpConnection::NextStep() {
+  AnswerStep step = answer_->Take();
+  if (!step.work) co_return step;
+  working_ = true;
+  co_await RunOn(host_.bulk_pool, [&] {
+    GiveWay(kBulkSteps);
+    std::exchange(step.work, nullptr)(step);
+    return true;
+  });
+  working_ = false;
+  if (const auto reason = std::exchange(ends_later_, std::nullopt)) EndAnswer(*reason);
+  co_return step;
+}
+
 asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
                                                  const std::string& request_id) {
   while (answer_->Pending()) {
@@ -414,7 +420,8 @@ asio::awaitable<bool> HttpConnection::SendAnswer(const Incoming& incoming,
   }
   for (;;) {
     woken_ = false;
-    AnswerStep step = answer_->Take();
+    AnswerStep step = co_await NextStep();
+    if (gone_) co_return false;
     if (step.response) {
       co_return co_await WriteResponse(*step.response, incoming, request_id);
     }
@@ -504,14 +511,12 @@ std::string HttpConnection::StreamHead(const Incoming& incoming,
 asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response,
                                                     const Incoming& incoming,
                                                     const std::string& request_id) {
-  std::string_view body;
-  if (!incoming.head) body = response.body;
+  std::string_view body = incoming.head ? std::string_view() : response.body;
   // It stays in memory until its client has read it.
   BodyHold hold(host_);
   if (body.size() > kSmallAnswerBytes && !hold.Grow(std::ssize(body), 0)) {
     const HttpResponse refusal = host_.api.Refuse(503, "no memory to send the answer; try again");
-    bool refused = co_await WriteResponse(refusal, incoming, request_id);
-    co_return refused;
+    co_return co_await WriteResponse(refusal, incoming, request_id);
   }
   const int64_t seconds =
       host_.options.write_seconds_max + std::ssize(body) / host_.options.answer_bytes_per_second;

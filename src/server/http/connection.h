@@ -37,8 +37,8 @@ struct ConnectionHost {
   int64_t body_bytes = 0;  // memory that bodies hold, in all: of requests and of whole answers
 };
 
-// Memory for what has come of a body. It grows while all bodies together leave room to prepare the
-// largest one, whatever is being prepared.
+// Memory for what has come of a body, or for a whole answer. It grows while all bodies together
+// leave room to prepare the largest one, whatever is being prepared.
 class BodyHold {
  public:
   explicit BodyHold(ConnectionHost& host) : host_(host), hold_(host.api.memory(), 0) {}
@@ -94,6 +94,7 @@ class HttpConnection final : private ClientOutput {
   asio::awaitable<Reply> Ask(HttpRequest request);
   Reply Prepare(HttpRequest request, braid::Wake wake);
   Reply Respond(HttpRequest request, braid::Wake wake);
+  asio::awaitable<AnswerStep> NextStep();
   asio::awaitable<bool> SendAnswer(const Incoming& incoming, const std::string& request_id);
   asio::awaitable<bool> SendRelayed(Incoming& incoming, const std::string& request_id);
   void Begin(int status, std::string_view fields, std::optional<uint64_t> length) override;
@@ -117,6 +118,8 @@ class HttpConnection final : private ClientOutput {
   asio::steady_timer signal_;
   boost::beast::flat_buffer buffer_;
   std::unique_ptr<Answer> answer_;
+  bool working_ = false;                 // another thread has the answer
+  std::optional<EndReason> ends_later_;  // when it has it no more
   // An answer from elsewhere, the request that it is for, and what of it has not been written yet.
   RelayPointer relay_;
   Incoming* relayed_ = nullptr;

@@ -2,6 +2,8 @@
 // the API, how answers are framed, and when the connection ends.
 #include "server/http/connection.h"
 
+#include <latch>
+
 #include "server/http/test_connection.h"
 
 namespace braid {
@@ -215,6 +217,30 @@ TEST_F(HttpConnectionTest, AnExceptionAsDeadlinesAreCheckedEndsThatCheckAlone) {
   api_.memory_throws = true;
   while (api_.memory_throws) std::this_thread::yield();
   EXPECT_EQ(client.ReadAll(), "");
+}
+
+TEST_F(HttpConnectionTest, WorkOfAnAnswerHoldsUpNobodyAndTheAnswerIsLeftAlone) {
+  std::latch began(1), goes_on(1);
+  api_.script.pending_bytes = size_t{1} << 30;  // of a slow reader
+  api_.script.steps = {{.last = true, .work = [&](AnswerStep& step) {
+                          began.count_down();
+                          goes_on.wait();
+                          step.events = "data: worked out\n\n";
+                        }}};
+  Client client = Connect();
+  client.Send(Framed("GET /answer HTTP/1.1"));
+  began.wait();
+  for (int i = 0; i < 10; ++i) {  // sweeps come meanwhile
+    EXPECT_THAT(Answer("GET /x HTTP/1.1"), StartsWith("HTTP/1.1 200"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  {
+    std::lock_guard lock(api_.script.mutex);
+    EXPECT_TRUE(api_.script.ended.empty());
+    api_.script.pending_bytes = 0;
+  }
+  goes_on.count_down();
+  client.ReadTo("worked out");
 }
 
 TEST_F(HttpConnectionTest, AWholeAnswerHasATimeInAllHoweverSteadilyItIsRead) {

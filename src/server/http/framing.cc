@@ -101,6 +101,17 @@ bool HasBareLf(std::string_view head) {
 
 }  // namespace
 
+std::string_view PathOfHead(std::string_view head) {
+  const size_t begin = head.find(' ') + 1;
+  return head.substr(begin, head.find_first_of(" ?", begin) - begin);
+}
+
+std::pair<std::string, std::string> SplitTarget(std::string_view target) {
+  const size_t path_bytes = std::min(target.find('?'), target.size());
+  const size_t query_at = std::min(path_bytes + 1, target.size());
+  return {std::string(target.substr(0, path_bytes)), std::string(target.substr(query_at))};
+}
+
 bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
     auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace braid {
 
@@ -19,6 +20,10 @@ std::optional<HttpRefusal> CheckHead(std::string_view head);
 
 // What is wrong with a head that is not complete and already `head` long; nullopt: read on.
 std::optional<HttpRefusal> CheckUnfinishedHead(std::string_view head);
+
+// The path of a checked head, and path and query of its target.
+std::string_view PathOfHead(std::string_view head);
+std::pair<std::string, std::string> SplitTarget(std::string_view target);
 
 bool EqualsIgnoringCase(std::string_view a, std::string_view b);  // ASCII
 // What of a client's text may stand in an error or a log: 64 bytes, others than ASCII as '?'.

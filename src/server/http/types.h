@@ -55,10 +55,13 @@ struct HttpResponse {
 // Why the server, not the engine, ends an answer.
 enum class EndReason { kDrained, kTooLong, kQueuedTooLong, kSlowReader, kAborted };
 
+// What Take gives. If `work` is set, it fills in the events or the response: it takes long, and may
+// run on any thread while nothing else is asked of the answer.
 struct AnswerStep {
   std::string events;                    // SSE bytes to send now, if the answer streams
   std::optional<HttpResponse> response;  // the whole answer, if it does not
   bool last = false;                     // nothing comes after this
+  std::function<void(AnswerStep&)> work = nullptr;
 };
 
 class Answer;
