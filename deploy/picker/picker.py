@@ -17,7 +17,6 @@ import logging
 import os
 import signal
 import sys
-import time
 import urllib.parse
 
 import grpc
@@ -151,11 +150,8 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):
         self.router = httpcore2.AsyncConnectionPool(
             max_connections=options.streams, max_keepalive_connections=64, keepalive_expiry=30)
         self.streams = self.held_bytes = 0
-        self.stopping = False
 
     async def Process(self, request_iterator, context):  # noqa: N802, the protocol's name
-        if self.stopping:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the picker is stopping")
         exchange = Exchange()
         self.streams += 1
         try:
@@ -178,13 +174,6 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):
         finally:
             self.streams -= 1
             self.free(exchange)
-
-    async def drain(self, seconds):
-        """Refuses new streams until those in progress have ended, or so long."""
-        self.stopping = True
-        deadline = time.monotonic() + seconds
-        while self.streams > 0 and time.monotonic() < deadline:
-            await asyncio.sleep(0.05)
 
     def free(self, exchange):
         self.held_bytes -= exchange.body_bytes
@@ -413,9 +402,7 @@ async def serve(options):
     LOG.info("stopping; %d streams have %g s to end", picker.streams, options.drain_seconds)
     for service in READY:
         await checks.set(service, health_pb2.HealthCheckResponse.NOT_SERVING)
-    await picker.drain(options.drain_seconds)
-    # For answers on their way. A stream that comes in while gRPC stops may wait until it has.
-    await server.stop(1)
+    await server.stop(options.drain_seconds)
     await health_server.stop(0)
     await picker.router.aclose()
 

@@ -55,7 +55,8 @@ struct Announcer::State {
     int32_t lease_ms = 0;                    // > 0: it has this engine
     std::vector<std::string> prefills = {};  // that it named last
     asio::steady_timer timer;
-    std::unique_ptr<NameLookup> names;  // its own: a name without answer delays no other router
+    Upstream::Endpoints endpoints = {};  // where it was last: a later lookup may be slow
+    std::unique_ptr<NameLookup> names;   // its own: a name without answer delays no other router
   };
 
   explicit State(AnnouncerOptions o) : options(std::move(o)) {
@@ -119,12 +120,11 @@ void Announcer::State::Say(Router& router, bool good, const std::string& what) {
 // Why the router does not have this engine; empty: it has.
 asio::awaitable<std::string> Announcer::State::Tell(Router& router) {
   const HostPort at{router.address.host, router.address.port};
-  Upstream::Endpoints endpoints;
-  std::string why =
-      co_await FindEndpoints(*router.names, at, leaves ? kLeaveMs : kConnectMs, &endpoints);
-  if (!why.empty()) co_return why;
+  std::string why = co_await FindEndpoints(*router.names, at, leaves ? kLeaveMs / 2 : kConnectMs,
+                                           &router.endpoints);
+  if (!why.empty() && router.endpoints.empty()) co_return why;
   Upstream upstream(io.get_executor());
-  why = co_await upstream.Open(endpoints, leaves ? kLeaveMs : kConnectMs);
+  why = co_await upstream.Open(router.endpoints, leaves ? kLeaveMs : kConnectMs);
   if (!why.empty()) co_return why;
   boost::system::error_code failed;
   const auto own = upstream.socket.local_endpoint(failed);

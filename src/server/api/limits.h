@@ -63,7 +63,7 @@ inline constexpr size_t kCacheSaltBytesMax = ValueOf(kFieldLimits, "cache_salt_b
 inline constexpr int64_t kAnswersMax = 128;  // of a request: prompts times choices
 inline constexpr int64_t kMinTokensMax = 131072;
 inline constexpr int64_t kDraftTokensMax = 63;
-inline constexpr int64_t kPromptLogprobCellsMax = 1 << 18;  // some 200 MB of JSON
+inline constexpr int64_t kPromptLogprobCellsMax = 1 << 19;  // some 400 MB of JSON
 inline constexpr size_t kShownBytesMax = 64;  // of a client's text that an error repeats
 inline constexpr int64_t kStoredResponsesMax = 16384;
 

@@ -81,13 +81,6 @@ HttpRequest RequestOf(http::request<ArrivingBody> message, std::string_view head
 
 void DeleteRelay::operator()(Relay* relay) const { delete relay; }
 
-bool BodyHold::Grow(int64_t more, int64_t spare) {
-  const int64_t preparing = host_.api.memory().stats().used_bytes - host_.body_bytes;
-  if (!hold_.Grow(more, std::max<int64_t>(0, spare - preparing))) return false;
-  host_.body_bytes += more;
-  return true;
-}
-
 // A request of which the body is read.
 struct HttpConnection::Body {
   http::request_parser<ArrivingBody> parser;
@@ -271,7 +264,7 @@ asio::awaitable<bool> HttpConnection::ReadBody(std::string head, Incoming* incom
   }
   const auto length = static_cast<int64_t>(parser.content_length().value_or(0));
   // A body that has no room now is not sent in vain.
-  if (length > 0 && !host_.api.memory().HasRoom(length, body.spare)) {
+  if (length > 0 && !host_.api.memory().HasRoom(length, host_.SpareLeft(body.spare))) {
     co_await Refuse(503, std::string(kNoRoom));
     co_return false;
   }
@@ -381,12 +374,12 @@ asio::awaitable<bool> HttpConnection::Serve(Incoming incoming) {
   co_return keep != nullptr && *keep && !gone_;
 }
 
-// What takes long is done where large requests are prepared: nobody else waits for this thread.
+// What takes long is done on a thread of its own: nobody else waits for this one.
 asio::awaitable<AnswerStep> HttpConnection::NextStep() {
   AnswerStep step = answer_->Take();
   if (!step.work) co_return step;
   working_ = true;
-  co_await RunOn(host_.bulk_pool, [&] {
+  co_await RunOn(host_.answer_pool, [&] {
     GiveWay(kBulkSteps);
     std::exchange(step.work, nullptr)(step);
     return true;
@@ -512,9 +505,11 @@ asio::awaitable<bool> HttpConnection::WriteResponse(const HttpResponse& response
                                                     const Incoming& incoming,
                                                     const std::string& request_id) {
   std::string_view body = incoming.head ? std::string_view() : response.body;
-  // It stays in memory until its client has read it.
-  BodyHold hold(host_);
-  if (body.size() > kSmallAnswerBytes && !hold.Grow(std::ssize(body), 0)) {
+  // It stays in memory until its client has read it. Answers leave half to requests.
+  MemoryBudget& memory = host_.api.memory();
+  MemoryBudget::Hold hold(memory, 0);
+  if (body.size() > kSmallAnswerBytes &&
+      !hold.Grow(std::ssize(body), memory.stats().limit_bytes / 2)) {
     const HttpResponse refusal = host_.api.Refuse(503, "no memory to send the answer; try again");
     co_return co_await WriteResponse(refusal, incoming, request_id);
   }

@@ -4,6 +4,7 @@
 // client that only shuts down its sending side looks the same and is treated the same.)
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
@@ -29,16 +30,22 @@ namespace asio = boost::asio;
 struct ConnectionHost {
   const HttpOptions& options;
   HttpApi& api;
-  asio::thread_pool& pool;       // prepares requests
-  asio::thread_pool& bulk_pool;  // prepares large bodies, one at a time
+  asio::thread_pool& pool;         // prepares requests
+  asio::thread_pool& bulk_pool;    // prepares large bodies, one at a time
+  asio::thread_pool& answer_pool;  // writes answers that take long, one at a time
   std::function<Wake(int64_t connection)> make_wake;
   std::unique_ptr<asio::ssl::context> tls = nullptr;  // for new connections; null: no TLS
   bool draining = false;
-  int64_t body_bytes = 0;  // memory that bodies hold, in all: of requests and of whole answers
+  int64_t body_bytes = 0;  // memory that bodies hold, in all
+
+  // What is to stay free of `spare` bytes beside bodies: whatever is prepared or answered has some.
+  int64_t SpareLeft(int64_t spare) const {
+    return std::max<int64_t>(0, spare - (api.memory().stats().used_bytes - body_bytes));
+  }
 };
 
-// Memory for what has come of a body, or for a whole answer. It grows while all bodies together
-// leave room to prepare the largest one, whatever is being prepared.
+// Memory for what has come of a body. It grows while all bodies together leave room to prepare the
+// largest one, whatever is being prepared or answered.
 class BodyHold {
  public:
   explicit BodyHold(ConnectionHost& host) : host_(host), hold_(host.api.memory(), 0) {}
@@ -46,7 +53,11 @@ class BodyHold {
   BodyHold(const BodyHold&) = delete;
   BodyHold& operator=(const BodyHold&) = delete;
   // False if `more` bytes have no room beside `spare` ones for preparation.
-  bool Grow(int64_t more, int64_t spare);
+  bool Grow(int64_t more, int64_t spare) {
+    if (!hold_.Grow(more, host_.SpareLeft(spare))) return false;
+    host_.body_bytes += more;
+    return true;
+  }
   int64_t bytes() const { return hold_.bytes(); }
 
  private:

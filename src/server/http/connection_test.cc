@@ -221,8 +221,11 @@ TEST_F(HttpConnectionTest, AnExceptionAsDeadlinesAreCheckedEndsThatCheckAlone) {
 
 TEST_F(HttpConnectionTest, WorkOfAnAnswerHoldsUpNobodyAndTheAnswerIsLeftAlone) {
   std::latch began(1), goes_on(1);
-  api_.script.pending_bytes = size_t{1} << 30;  // of a slow reader
   api_.script.steps = {{.last = true, .work = [&](AnswerStep& step) {
+                          {
+                            std::lock_guard lock(api_.script.mutex);
+                            api_.script.pending_bytes = size_t{1} << 30;  // of a slow reader
+                          }
                           began.count_down();
                           goes_on.wait();
                           step.events = "data: worked out\n\n";

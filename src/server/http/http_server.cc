@@ -107,10 +107,12 @@ struct HttpServer::State {
         connections_max(ConnectionsMax(http_options)),
         pool(static_cast<size_t>(http_options.prepare_threads)),
         bulk_pool(1),
+        answer_pool(1),
         host{.options = http_options,
              .api = api,
              .pool = pool,
              .bulk_pool = bulk_pool,
+             .answer_pool = answer_pool,
              .make_wake = [this](int64_t id) { return MakeWake(id); }},
         open_port(io, false),
         admin_port(io, true),
@@ -141,7 +143,7 @@ struct HttpServer::State {
 
   const HttpOptions& options;
   const int64_t connections_max;
-  asio::thread_pool pool, bulk_pool;
+  asio::thread_pool pool, bulk_pool, answer_pool;
   // Raw pointers: a connection lives in its coroutine, which removes it here when it ends.
   std::unordered_map<int64_t, HttpConnection*> connections;
   std::unordered_map<std::string, int32_t> per_address;
@@ -405,6 +407,7 @@ void HttpServer::Stop() {
   state->thread.join();
   state->pool.join();
   state->bulk_pool.join();
+  state->answer_pool.join();
   FinishDrain();
 }
 

@@ -197,19 +197,19 @@ TEST_F(PrepareTest, APromptThatLeavesNoRoomIsRefusedWithTheNumbers) {
             1);
 }
 
-// 8,000 tokens, each with 20 alternatives and itself: 2^18 entries are one such answer.
+// 8,000 tokens, each with 20 alternatives and itself: 2^19 entries are three such answers.
 TEST_F(PrepareTest, MorePromptLogprobsThanARequestMayHaveAreRefusedWithTheNumbers) {
   service_.context.card.context_tokens_max = 8192;
   const auto body = [](int n) {
     return json::serialize(json::object{
         {"prompt", json::array(8000, 5)}, {"n", n}, {"max_tokens", 1}, {"prompt_logprobs", 20}});
   };
-  EXPECT_TRUE(Plan(kCompletions, body(1)));
-  const ApiError refused = Error(kCompletions, body(2));
+  EXPECT_TRUE(Plan(kCompletions, body(3)));
+  const ApiError refused = Error(kCompletions, body(4));
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(refused.param, "prompt_logprobs");
-  EXPECT_NE(refused.message.find("16000 prompt tokens"), std::string::npos) << refused.message;
-  EXPECT_NE(refused.message.find("at most 262144 entries"), std::string::npos) << refused.message;
+  EXPECT_NE(refused.message.find("32000 prompt tokens"), std::string::npos) << refused.message;
+  EXPECT_NE(refused.message.find("at most 524288 entries"), std::string::npos) << refused.message;
 }
 
 TEST_F(PrepareTest, EchoWithLogprobsScoresThePrompt) {

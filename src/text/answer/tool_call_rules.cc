@@ -98,8 +98,15 @@ const json::value& Resolved(const json::value& schema, const json::value& root) 
   return *at;
 }
 
+// Of one type, which is another: all of its keywords are enforced where its value is JSON.
+bool IsNeverString(const json::value& schema) {
+  const json::value* type = Member(schema, "type");
+  return type != nullptr && type->is_string() && *type != "string";
+}
+
 // The alternatives of a schema that each have one kind: "anyOf", or a list of types.
 std::vector<json::value> Alternatives(const json::value& schema, const json::value& root) {
+  if (IsNeverString(schema)) return {schema};
   std::vector<json::value> out;
   for (std::string_view key : {"anyOf", "oneOf"}) {
     const json::value* options = Member(schema, key);
@@ -215,6 +222,22 @@ json::value WithoutStrings(json::value schema) {
   return schema;
 }
 
+// kInvalid: a text of an enum is read as another of its kinds.
+Status CheckTextsOfEnum(const json::value& schema) {
+  const json::value* values = Member(schema, "enum");
+  if (values == nullptr || !values->is_array()) return {};
+  JsonKinds kinds = 0;
+  for (const json::value& value : values->get_array()) kinds |= KindOf(value);
+  for (const json::value& value : values->get_array()) {
+    if (!value.is_string() || TypedJson(value.get_string(), kinds).starts_with('"')) continue;
+    return Error{ErrorCode::kInvalid,
+                 fmt::format("/enum: \"{}\" would be read as another kind, because this model "
+                             "writes strings without quotes; name one type",
+                             std::string_view(value.get_string()))};
+  }
+  return {};
+}
+
 // kInvalid: a keyword of a strict parameter, or of one of its alternatives, that is not enforced
 // where strings are written as they are.
 Status CheckStrict(const json::value& given, const json::value& root, bool is_option) {
@@ -230,6 +253,8 @@ Status CheckStrict(const json::value& given, const json::value& root, bool is_op
   for (const json::value* at = &given; at != &schema; at = Target(*at, root)) {
     if (Member(*at, "$ref") != nullptr) RETURN_IF_ERROR(beside(*at, "$ref"));
   }
+  if (IsNeverString(schema)) return {};
+  RETURN_IF_ERROR(CheckTextsOfEnum(schema));
   for (std::string_view key : {"anyOf", "oneOf"}) {
     const json::value* options = Member(schema, key);
     if (is_option || options == nullptr || !options->is_array()) continue;

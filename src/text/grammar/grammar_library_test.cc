@@ -400,7 +400,8 @@ TEST_F(GrammarLibraryTest, AStrictToolThatAFormatCannotHoldIsRefusedByPointer) {
       {R"({"allOf": [{"minLength": 2}, {"maxLength": 3}]})", "allOf"},
       {R"({"anyOf": [{"anyOf": [{"type": "integer"}]}, {"type": "null"}]})", "anyOf"},
       {R"({"anyOf": [{"type": "string"}], "maxLength": 2})", "maxLength"},
-      {R"({"$ref": "#/$defs/c", "maxLength": 2})", "maxLength"}};
+      {R"({"$ref": "#/$defs/c", "maxLength": 2})", "maxLength"},
+      {R"({"enum": ["1", 2]})", "enum"}};
   for (const auto& [schema, keyword] : kWrong) {
     const std::string all =
         fmt::format(R"({{"properties": {{"a": {}}}, "$defs": {{"c": {{}}}}}})", schema);
@@ -410,7 +411,8 @@ TEST_F(GrammarLibraryTest, AStrictToolThatAFormatCannotHoldIsRefusedByPointer) {
   }
   EXPECT_TRUE(text("glm", R"({"properties": {"a": {"type": "integer", "allOf": [{"minimum": 2}]},
                              "b": {"anyOf": [{"minLength": 2}, {"type": "null"}], "title": "b"},
-                             "c": {"pattern": "^a$"}, "d": {}}})")
+                             "c": {"pattern": "^a$"}, "d": {},
+                             "e": {"type": "object", "anyOf": [{"required": ["x"]}, {}]}}})")
                   .ok());
 }
 

@@ -73,6 +73,7 @@ TEST_F(GrammarTrialTest, EndsWhatTakesTooMuchMemory) {
 
 TEST_F(GrammarTrialTest, CancellingEndsTheChild) {
   auto trial = Start({.cpu_ms = 60'000, .memory_bytes = int64_t{4} << 30});
+  ASSERT_TRUE(Try(*trial, R"({"type": "object"})").status);  // its process has begun
   std::jthread cancel([&] {
     ::usleep(100'000);
     cancelled_ = true;

@@ -25,7 +25,7 @@ namespace {
 constexpr int kLookEveryMs = 20;
 // A child that gets no CPU time: then there is no verdict on the grammar.
 constexpr int64_t kWallTimesBudget = 10, kWallExtraMs = 10'000;
-constexpr int64_t kEndWaitUs = 2'000'000;  // for a child that is killed
+constexpr int64_t kEndWaitUs = 10'000'000;  // for a child that is killed
 
 // A descriptor that spawning may put onto 3 and 4 without writing over others.
 int Raised(int descriptor) {

@@ -95,9 +95,9 @@ function useActions(id, context, onOpen) {
   }, [id]);
 }
 
-const Messages = memo(({ conversation, can, actions }) =>
+const Messages = memo(({ conversation, can, busy, actions }) =>
   pathOf(conversation).map((message) => (
-    <Message key={message.id} message={message} can={can} actions={actions}
+    <Message key={message.id} message={message} can={can} busy={busy} actions={actions}
       versions={versionsOf(conversation, message)} />
   )));
 
@@ -151,7 +151,8 @@ export function Chat({ id, ready, model, options, setOptions, drafts, sidebar, o
           {!id && <Welcome onPick={ready ? actions.ask : setDraft} />}
           {conversation && (
             <div class="log" role="log" aria-live="off" aria-label="Conversation" aria-busy={busy}>
-              <Messages conversation={conversation} can={ready && !busy} actions={actions} />
+              <Messages conversation={conversation} can={ready && !busy} busy={busy}
+                actions={actions} />
             </div>
           )}
         </main>

@@ -180,7 +180,7 @@ function Question({ message, versions, can, actions, onEdit }) {
   );
 }
 
-// can: whether it may be edited and answered anew now.
+// can: whether it may be edited and answered anew now; busy: whether an answer grows.
 export function Message(props) {
   const { message, actions } = props;
   const [editing, setEditing] = useState(false);
@@ -194,7 +194,7 @@ export function Message(props) {
     actions.edit(message, text);
   };
   return (
-    <Editor text={message.content} can={props.can} label={asked ? "Edit the question" : "Edit the answer"}
+    <Editor text={message.content} can={asked ? props.can : !props.busy} label={asked ? "Edit the question" : "Edit the answer"}
       action={asked ? "Send" : "Save"} onSave={save} onCancel={() => setEditing(false)} />
   );
 }
