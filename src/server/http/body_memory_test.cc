@@ -94,8 +94,9 @@ TEST_F(HttpConnectionTest, ALargeAnswerIsCountedUntilItIsRead) {
   EXPECT_EQ(api_.memory().stats().used_bytes, kBytes);
   EXPECT_THAT(Answer("GET /x HTTP/1.1"), StartsWith("HTTP/1.1 503"));
   EXPECT_THAT(Answer("HEAD /x HTTP/1.1"), StartsWith("HTTP/1.1 200")) << "it needs none";
-  EXPECT_THAT(Answer("POST /x HTTP/1.1", "Content-Length: 1\r\n", "1"),
-              StartsWith("HTTP/1.1 200")) << "requests go on";
+  api_.SetResponse({.body = "small"});
+  EXPECT_THAT(Answer("POST /x HTTP/1.1", "Content-Length: 1\r\n", "1"), testing::HasSubstr("small"))
+      << "requests go on";
   EXPECT_EQ(first.Skip(kBytes), static_cast<size_t>(kBytes));
   while (api_.memory().stats().used_bytes > 0) std::this_thread::yield();
 }
