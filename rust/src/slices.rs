@@ -267,7 +267,7 @@ impl Slices<'_> {
     fn words_of_library(&self, slice: &str) -> tokenizers::Result<Words> {
         let mut runs = slice.split(|c: char| !c.is_whitespace());
         if runs.any(|run| run.len() >= BLANKS_MAX && run.chars().count() >= BLANKS_MAX) {
-            let what = "blanks in a row beside text that NFC changes; less are supported";
+            let what = "blanks in a row beside text that NFC changes; fewer are supported";
             return Err(format!("{BLANKS_MAX} {what}").into());
         }
         let added = self.tokenizer.get_added_vocabulary();
