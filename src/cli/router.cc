@@ -72,9 +72,9 @@ Status RouterCommand::Run() {
     }
     config.reader.emplace(*std::move(text.tokenizer), std::move(text.chat));
   }
+  ASSIGN_OR_RETURN(config.keys, access_.ReadKeys());
   ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
                    RouterServer::Start(std::move(config)));
-  RETURN_IF_ERROR(SetKeys(*server));
   fmt::print("listening on {}\n", server->url());
   if (access_.has_admin_port()) fmt::print("administration at port {}\n", server->admin_port());
   std::fflush(stdout);

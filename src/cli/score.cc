@@ -117,9 +117,9 @@ Status ScoreCommand::ScoreAll(Engine& engine, const std::vector<JsonLine>& lines
 }
 
 Status ScoreCommand::Run() {
-  ASSIGN_OR_RETURN(const std::vector<JsonLine> lines, ReadJsonLines(file_));
   options_.scheduler.running_max = batch_;
   if (FollowsAsRank()) return Engine::Follow(options_);
+  ASSIGN_OR_RETURN(const std::vector<JsonLine> lines, ReadJsonLines(file_));
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_));
   if (StderrIsTerminal()) fmt::print(stderr, "{}", engine->PlanText());
   std::unique_ptr<std::FILE, CloseFile> file;

@@ -109,6 +109,7 @@ class ServeCommand : public Command {
   GrammarBudget grammar_budget_;
   AccessFlags access_{8000};
   RegisterFlags register_;
+  bool reloads_first_ = false;  // SIGHUP came while the model was loaded
   std::unique_ptr<Announcer> announcer_;  // null: it does not register
   std::string name_;
   std::string metrics_compat_ = "none";
@@ -359,6 +360,7 @@ Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueu
     access_.ReadAgain([&] { return SetKeys(server); }, [&] { return server.ReloadTls(); });
     ReadPartnerKeysAgain(engine);
   };
+  if (reloads_first_) reload();
   access_.WaitForStop(signals, reload, [&] { return !engine.group_status().ok(); });
   announcer_.reset();
   if (const Status group = engine.group_status(); !group) {
@@ -419,8 +421,10 @@ Status ServeCommand::Run() {
   RETURN_IF_ERROR(SetKeys(*server));
   const auto stage = [&](std::string what) {
     server->SetLoading(std::move(what));
-    const int signal = signals.Wait(0);
-    if (signal == SIGINT || signal == SIGTERM) std::_Exit(0);
+    while (const int signal = signals.Wait(0)) {
+      if (signal != SIGHUP) std::_Exit(0);
+      reloads_first_ = true;
+    }
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_, stage));
   fmt::print(stderr, "{}", engine->PlanText());

@@ -479,6 +479,7 @@ Status Engine::Follow(const EngineOptions& options) {
   // The signals of a terminal go to all processes; rank 0 decides when the run ends.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
   RETURN_IF_ERROR(OrEnd(state.Prepare([](std::string) {}), state.ranks.get()));
   const int32_t rank = state.views[0].rank;
   state.executor->BindEngineThread();

@@ -22,6 +22,7 @@ namespace braid {
 struct RouterServerConfig : AccessConfig {
   std::string version = "0.1.0";
   std::string file;                         // of RouterConfig; read again by a reload
+  std::vector<ApiKey> keys = {};            // hold from the first connection on
   int64_t memory_bytes = 1 << 30;           // of requests: bodies, and reading them
   std::optional<PromptReader> reader = {};  // none: texts are known by their bytes
   RequestLog* request_log = nullptr;        // null: none; outlives the server

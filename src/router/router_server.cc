@@ -56,6 +56,7 @@ Result<std::unique_ptr<RouterServer>> RouterServer::Start(RouterServerConfig con
   server->state_ = std::make_unique<State>(std::move(config), std::move(engines),
                                            [&self] { return self.Reload(); });
   State& state = *server->state_;
+  state.api.SetKeys(state.config.keys);
   ASSIGN_OR_RETURN(state.http, HttpServer::Start(state.config.http, state.api));
   state.OnNetworkThread([&] { state.api.fleet().Start(state.http->executor()); });
   return server;

@@ -147,6 +147,14 @@ TEST_F(RouterServerTest, KeysAndTheAdminPortAreThoseOfTheServer) {
   EXPECT_EQ(Ask(admin, http::verb::get, "/engines", "key-of-root").first, 200);
 }
 
+TEST_F(RouterServerTest, KeysHoldFromTheFirstConnectionOn) {
+  RouterServerConfig config = Config();
+  config.keys = {{.name = "root", .key = "key-of-root", .admin = true}};
+  const auto server = *RouterServer::Start(std::move(config));
+  EXPECT_EQ(Ask(PortOf(*server), http::verb::get, "/engines").first, 401);
+  EXPECT_EQ(Ask(PortOf(*server), http::verb::get, "/engines", "key-of-root").first, 200);
+}
+
 TEST_F(RouterServerTest, NothingIsReadAgainAfterTheStop) {
   const auto server = Start();
   server->Drain(1);

@@ -238,7 +238,9 @@ Result<SimulationReport> RunSimulation(const SimulationOptions& options,
     const auto index = static_cast<int32_t>(i);
     const Share share{options, index, ShareOf(options.seeds, index, options.processes),
                       ShareOf(options.steps, index, options.processes)};
-    if (options.seeds > 0 && share.seeds == 0) continue;
+    // A share of 0 would have no limit.
+    const bool no_seed = options.seeds > 0 && share.seeds == 0;
+    if (no_seed || (options.steps > 0 && share.steps == 0)) continue;
     processes.push_back(
         std::make_unique<IsolatedProcess>([&] { return RunShare(share, **workers[i]); }, 0));
   }

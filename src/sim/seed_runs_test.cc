@@ -113,6 +113,11 @@ TEST(SeedRuns, StepsEndARunThatHasNoNumberOfSeeds) {
   EXPECT_GE(report.seeds, 2);
 }
 
+TEST(SeedRuns, FewerStepsThanProcessesEndToo) {
+  const SimulationReport report = RunSeeds({.seeds = 0, .steps = 1, .processes = 3});
+  EXPECT_EQ(report.seeds, 1);
+}
+
 TEST(SeedRuns, ASoakKeepsItsEngineFromSeedToSeed) {
   const SimulationReport soak = RunSeeds({.seeds = 5, .soak = true});
   EXPECT_FALSE(soak.failure) << soak.failure->message;

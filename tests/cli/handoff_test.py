@@ -63,14 +63,15 @@ def handoff_port(served):
     raise AssertionError("".join(served.log))
 
 
-def prefilling(*flags):
-    return serving("--role", "prefill", "--handoff-listen", "127.0.0.1:0", *with_flags(flags))
+def prefilling(*flags, **more):
+    return serving("--role", "prefill", "--handoff-listen", "127.0.0.1:0", *with_flags(flags),
+                   **more)
 
 
 @contextlib.contextmanager
-def decoding(prefills, *flags):
+def decoding(prefills, *flags, **more):
     where = ",".join(f"127.0.0.1:{handoff_port(p)}" for p in prefills)
-    with serving("--role", "decode", "--prefill", where, *with_flags(flags)) as served:
+    with serving("--role", "decode", "--prefill", where, *with_flags(flags), **more) as served:
         until(lambda: metric(served, "handoff_partners") == len(prefills))
         yield served
 
@@ -247,31 +248,33 @@ def answers_while(decode, fault, after):
 @pytest.mark.parametrize("after", [0.02, 0.4, 1.2][: 1 + TIMES])
 def test_a_prefill_engine_that_is_lost_is_made_up_for(sign, after):
     for _ in range(TIMES):
-        with pytest.raises(AssertionError, match="braid serve ended with -9"), \
-                prefilling() as prefill:  # fmt: skip
-            with decoding([prefill]) as decode:
-                bodies, answers = answers_while(decode, lambda: prefill.process.send_signal(sign),
-                                                after)  # fmt: skip
-                until(lambda: metric(decode, "handoff_partners") == 0)
-                assert [post(decode.port, body) for body in bodies] == answers
-                no_pages_are_used(decode)
-            prefill.process.kill()
+        with prefilling(may_be_killed=True) as prefill:
+            try:
+                with decoding([prefill]) as decode:
+                    bodies, answers = answers_while(
+                        decode, lambda: prefill.process.send_signal(sign), after)  # fmt: skip
+                    until(lambda: metric(decode, "handoff_partners") == 0)
+                    assert [post(decode.port, body) for body in bodies] == answers
+                    no_pages_are_used(decode)
+            finally:
+                prefill.process.kill()
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_decode_engine_that_is_lost_costs_the_other_nothing(sign):
     with prefilling() as prefill:
         for _ in range(TIMES):
-            with pytest.raises((AssertionError, concurrent.futures.BrokenExecutor)), \
-                    decoding([prefill]) as decode:  # fmt: skip
-                with concurrent.futures.ThreadPoolExecutor(4) as pool:
-                    for i in range(4):
+            with decoding([prefill], may_be_killed=True) as decode, \
+                    concurrent.futures.ThreadPoolExecutor(4) as pool:  # fmt: skip
+                try:
+                    for i in range(4):  # nobody asks what became of them
                         body = {"prompt": prompt(40 + i, 2000), "max_tokens": 5}
                         pool.submit(lambda b=body: post(decode.port, b, timeout=10))
                     time.sleep(0.3)
                     decode.process.send_signal(sign)
                     until(lambda: metric(prefill, "handoff_partners") == 0)
                     no_pages_are_used(prefill)
+                finally:
                     decode.process.kill()
         with decoding([prefill]) as decode:  # another one is served
             post(decode.port, {"prompt": prompt(50, 200)})

@@ -142,6 +142,14 @@ def test_a_rank_with_other_weights_of_the_same_shape_is_refused(tmp_path):
     assert "rank 1 was started otherwise than rank 0: it has \"digest of weights" in ended[1][2]
 
 
+@pytest.mark.parametrize("words", ["load", "agentic --cache-share 0.5"])
+def test_what_loads_more_than_once_is_refused_to_a_launcher(words):
+    command, *flags = words.split()
+    done = subprocess.run([BINARY, "bench", command, TINY, "--tp", "2", *flags], timeout=30,
+                          env=torchrun_environments(2)[1], capture_output=True, text=True)
+    assert done.returncode == 1 and "start it alone" in done.stderr, done.stderr
+
+
 def test_ranks_that_connect_by_tcp_need_a_secret():
     environment = torchrun_environments(2)[0]
     del environment["BRAID_RANKS_SECRET"]
@@ -202,5 +210,7 @@ def test_clients_get_an_error_when_a_rank_is_lost_while_they_wait(group):
 
 def test_sigterm_ends_all_ranks_in_order(group):
     assert group.listening.wait(60), "".join(group.log)
+    os.kill(group.pid_of(1), signal.SIGHUP)  # is for rank 0 alone
+    time.sleep(0.5)
     os.kill(group.pid_of(0), signal.SIGTERM)
     assert group.process.wait(timeout=30) == 0, "".join(group.log)

@@ -13,6 +13,7 @@
 #include "cli/bench/statistics.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
+#include "comm/launch.h"
 #include "engine/engine.h"
 #include "engine/engine_ranks.h"
 #include "engine/output_queue.h"
@@ -260,6 +261,12 @@ Result<json::object> BenchAgenticCommand::Measure() const {
 }
 
 Status BenchAgenticCommand::Run() {
+  if (cache_share_ && LaunchHere().several()) {
+    return Error{ErrorCode::kInvalid,
+                 "--cache-share runs twice, which a launcher's processes do once: start it alone; "
+                 "its ranks are threads then",
+                 "--cache-share"};
+  }
   if (FollowsAsRank()) return Engine::Follow(options_);
   if (turn_tokens_ <= output_tokens_) {
     return Error{ErrorCode::kInvalid,

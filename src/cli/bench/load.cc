@@ -19,6 +19,7 @@
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
 #include "cli/command/flags.h"
+#include "comm/launch.h"
 #include "engine/engine.h"
 #include "model/families/families.h"
 #include "tensor/tensor.h"
@@ -146,6 +147,11 @@ class BenchLoadCommand : public Command {
 };
 
 Status BenchLoadCommand::Run() {
+  if (LaunchHere().several()) {
+    return Error{ErrorCode::kInvalid,
+                 "bench load loads several times, which a launcher's processes do once: start it "
+                 "alone; its ranks are threads then"};
+  }
   ASSIGN_OR_RETURN(const SourceFiles files, SourceFiles::Open(options_.model_dir));
   ASSIGN_OR_RETURN(const Machine machine, ResolveMachine(options_));
   ThreadPool pool(machine.threads, machine.places);

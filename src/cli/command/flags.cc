@@ -61,13 +61,18 @@ std::string Plain(double value) {
 }
 
 // One message for a number of the wrong form and for one out of range.
+// Refuses what is out of range. Removes leading zeros of an integer, which CLI11 takes for octal.
 CLI::Validator Within(Range range, bool integer) {
   const auto check = [range, integer](std::string& text) -> std::string {
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     const bool number = error == std::errc() && end == text.data() + text.size() &&
                         (!integer || value == std::floor(value));
-    if (number && value >= range.least && value <= range.most) return {};
+    if (number && value >= range.least && value <= range.most) {
+      const size_t digits = text.find_first_not_of('0');
+      if (integer) text.erase(0, std::min(digits, text.size() - 1));
+      return {};
+    }
     return fmt::format("{} is not {} from {} to {}", text, integer ? "an integer" : "a number",
                        Plain(range.least), Plain(range.most));
   };
@@ -170,7 +175,7 @@ void Flags::Bytes(std::string_view flag, int64_t& value, std::string_view help) 
 }
 
 void Flags::Number(std::string_view flag, int32_t& value, Range range, std::string_view help) {
-  Add(flag, value, help)->check(Within(range, true))->type_name("N");
+  Add(flag, value, help)->transform(Within(range, true))->type_name("N");
   if (value > 0) app_.get_option(std::string(flag))->default_str(std::to_string(value));
 }
 
@@ -195,7 +200,7 @@ void Flags::Number(std::string_view flag, double& value, Range range, std::strin
 
 void Flags::Number(std::string_view flag, std::optional<int32_t>& value, Range range,
                    std::string_view help) {
-  Add(flag, value, help)->check(Within(range, true))->type_name("N");
+  Add(flag, value, help)->transform(Within(range, true))->type_name("N");
 }
 
 void Flags::Number(std::string_view flag, std::optional<double>& value, Range range,
@@ -204,7 +209,7 @@ void Flags::Number(std::string_view flag, std::optional<double>& value, Range ra
 }
 
 void Flags::Seed(std::string_view flag, std::optional<uint64_t>& value, std::string_view help) {
-  Add(flag, value, help)->check(Within({0, 0x1p64}, true))->type_name("N");
+  Add(flag, value, help)->transform(Within({0, 0x1p64}, true))->type_name("N");
 }
 
 }  // namespace braid

@@ -146,6 +146,10 @@ TEST(Flags, NumbersAreWithinTheirRange) {
   EXPECT_EQ(part, 0.25);
   EXPECT_EQ(some, 0);
   EXPECT_EQ(some_part, 1);
+  EXPECT_EQ(ReadFlags(add, {"--whole", "010", "--some", "00", "--part", "00.5"}), "");
+  EXPECT_EQ(whole, 10) << "not octal";
+  EXPECT_EQ(some, 0);
+  EXPECT_EQ(part, 0.5);
   EXPECT_THAT(ReadFlags(add, {"--whole", "0"}), HasSubstr("0 is not an integer from 1 to 10"));
   EXPECT_THAT(ReadFlags(add, {"--whole", "11"}), HasSubstr("11 is not an integer from 1 to 10"));
   EXPECT_THAT(ReadFlags(add, {"--whole", "1.5"}), HasSubstr("1.5 is not an integer"));
