@@ -1,6 +1,7 @@
 """braid simulate, and runs that are recorded and replayed."""
 
 import json
+import re
 
 
 def test_a_simulation_reports_what_it_met(braid):
@@ -81,7 +82,7 @@ def test_a_run_of_another_weight_format_replays_in_that_format_alone(braid, tiny
     assert done.returncode == 0, done.stderr
     same = braid("replay", log, "--model", tiny, "--weights", "int8", "--quantize-head")
     assert same.returncode == 0, same.stderr
-    assert "weights int8 and head" in same.stdout and "log-probabilities are equal" in same.stdout
+    assert re.search(r"weights .*int8", same.stdout) and "are equal" in same.stdout
     other = braid("replay", log, "--model", tiny)
     assert other.returncode == 1 and "computed" in other.stderr + other.stdout
 
