@@ -128,61 +128,45 @@ TEST(LoadWeights, QuantisesProjectionsAndExpertsButNotWhatDecides) {
   }
 }
 
-TEST(LoadWeights, ANumberThatIsNotFiniteIsAnErrorThatNamesItsTensorAndRow) {
-  const std::string from = BRAID_SOURCE_DIR "/tests/golden/qwen3_5_a";
-  const std::string name = "model.layers.1.mlp.up_proj.weight";
-  for (const bool infinite : {false, true}) {
-    const TestDirectory copy;
-    std::filesystem::copy(from, copy.path(), std::filesystem::copy_options::recursive);
-    {
-      Result<OpenedModel> opened = OpenModel(copy.path());
-      ASSERT_TRUE(opened) << opened.error().message;
-      const TensorEntry* entry = opened->checkpoint.Find(name);
-      ASSERT_NE(entry, nullptr);
-      const bool wide = entry->dtype == DType::kF32;
-      std::string file = copy.Read("model.safetensors");
-      const int64_t k = entry->shape.back(), size = wide ? 4 : 2;
-      const std::string stored(reinterpret_cast<const char*>(entry->data), 64);
-      const size_t at = file.find(stored) + static_cast<size_t>((3 * k + 5) * size);
-      const uint32_t bits = infinite ? 0xff800000u : 0x7fc00000u;
-      std::memcpy(file.data() + at, reinterpret_cast<const char*>(&bits) + (wide ? 0 : 2),
-                  static_cast<size_t>(size));
-      copy.Write("model.safetensors", file);
-    }
-    const Result<LoadedModel> model = LoadModel(copy.path());
-    ASSERT_FALSE(model);
-    EXPECT_THAT(model.error().message, HasSubstr('"' + name +
-                                                 "\" has a number that is NaN or "
-                                                 "infinite in row 3"));
-  }
+// Makes a number in row 3 of a tensor infinite or NaN.
+void SpoilRow3(const TestDirectory& directory, const std::string& name, bool infinite) {
+  const Result<OpenedModel> opened = OpenModel(directory.path());
+  ASSERT_TRUE(opened) << opened.error().message;
+  const TensorEntry* entry = opened->checkpoint.Find(name);
+  ASSERT_NE(entry, nullptr);
+  const bool wide = entry->dtype == DType::kF32;
+  std::string file = directory.Read("model.safetensors");
+  const int64_t k = entry->shape.back(), size = wide ? 4 : 2;
+  const std::string stored(reinterpret_cast<const char*>(entry->data), 64);
+  const size_t at = file.find(stored) + static_cast<size_t>((3 * k + 5) * size);
+  const uint32_t bits = infinite ? 0xff800000u : 0x7fc00000u;
+  std::memcpy(file.data() + at, reinterpret_cast<const char*>(&bits) + (wide ? 0 : 2),
+              static_cast<size_t>(size));
+  directory.Write("model.safetensors", file);
 }
 
-// Whichever format it would run in: fp16's own message is about numbers that others can hold.
-TEST(LoadWeights, ANumberThatIsNotFiniteIsAnErrorWhereAWeightRunsTransposed) {
-  const std::string from = BRAID_SOURCE_DIR "/tests/golden/deepseek_v3_a";
-  const std::string name = "model.layers.1.self_attn.kv_b_proj.weight";
-  const TestDirectory copy;
-  std::filesystem::copy(from, copy.path(), std::filesystem::copy_options::recursive);
-  {
-    Result<OpenedModel> opened = OpenModel(copy.path());
-    ASSERT_TRUE(opened) << opened.error().message;
-    const TensorEntry* entry = opened->checkpoint.Find(name);
-    ASSERT_NE(entry, nullptr);
-    ASSERT_EQ(entry->dtype, DType::kBF16);
-    std::string file = copy.Read("model.safetensors");
-    const std::string stored(reinterpret_cast<const char*>(entry->data), 64);
-    const size_t at = file.find(stored) + static_cast<size_t>((3 * entry->shape.back() + 5) * 2);
-    const uint16_t nan = 0x7fc0;
-    std::memcpy(file.data() + at, &nan, sizeof(nan));
-    copy.Write("model.safetensors", file);
-  }
-  for (const WeightChoice& choice :
-       {WeightChoice{}, WeightChoice{.format = ops::WeightFormat::kF16},
-        WeightChoice{.format = ops::WeightFormat::kI8}}) {
-    const Result<LoadedModel> model = LoadModel(copy.path(), choice);
-    ASSERT_FALSE(model);
-    EXPECT_THAT(model.error().message,
-                HasSubstr('"' + name + "\" has a number that is NaN or infinite in row 3"));
+// Of a weight that runs as stored, and of one that runs transposed; whichever format it would run
+// in: fp16's own message is about numbers that others can hold.
+TEST(LoadWeights, ANumberThatIsNotFiniteIsAnErrorThatNamesItsTensorAndRow) {
+  const std::pair<const char*, const char*> tensors[] = {
+      {"qwen3_5_a", "model.layers.1.mlp.up_proj.weight"},
+      {"deepseek_v3_a", "model.layers.1.self_attn.kv_b_proj.weight"}};
+  for (const auto& [golden, name] : tensors) {
+    for (const bool infinite : {false, true}) {
+      const TestDirectory copy;
+      std::filesystem::copy(fmt::format("{}/tests/golden/{}", BRAID_SOURCE_DIR, golden),
+                            copy.path(), std::filesystem::copy_options::recursive);
+      SpoilRow3(copy, name, infinite);
+      for (const WeightChoice& choice :
+           {WeightChoice{}, WeightChoice{.format = ops::WeightFormat::kF16},
+            WeightChoice{.format = ops::WeightFormat::kI8}}) {
+        const Result<LoadedModel> model = LoadModel(copy.path(), choice);
+        ASSERT_FALSE(model);
+        EXPECT_THAT(
+            model.error().message,
+            HasSubstr(fmt::format("\"{}\" has a number that is NaN or infinite in row 3", name)));
+      }
+    }
   }
 }
 
