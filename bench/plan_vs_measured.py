@@ -10,9 +10,10 @@ hold (1.4 GiB). In each round, format by format, `braid bench ops --model` measu
 steps, then `braid bench offline` prefill and decode of each cell. The plan takes the medians of the
 parts, the table those of the cells. Prints predicted by measured for each cell, the share of cells
 within 15 %, and the median of each row: a median away from 1 is a systematic error. Two further
-groups of cells are the steps with drafts, and two ranks of one thread each; the links of the latter
-have the rates that `braid bench dispatch` measures. A second table has what drafts gain, predicted
-and measured in the same rounds, if most of them are right. --tables leaves some of these out. What
+groups of cells are the steps with drafts, and two ranks of one thread each, on two cores of their
+own; the links of the latter have the rates that `braid bench dispatch` measures. A second table has
+what drafts gain, predicted and measured in the same rounds, if most of them are right. --tables
+leaves some of these out. Where a command fails, the cells measured until then are printed. What
 the host adds to a step is what traces of the model show between the last operation of a step and
 the first one of the next. Cells of more prompt tokens than --tokens-max are left out. --run-with
 puts a command before those that measure, for a machine that is busy.
@@ -20,11 +21,13 @@ puts a command before those that measure, for a machine that is busy.
 
 import argparse
 import json
+import os
 import pathlib
 import shlex
 import statistics
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 
 SMALL = "mid,vocab_size=8192,hidden_size=512,num_experts=32,moe_intermediate_size=256,"
 MODELS = {
@@ -41,26 +44,39 @@ MODELS = {
                   "num_key_value_heads=2"),
 }  # fmt: skip
 DRAFTING = ("hybrid", "dense")
+FORMATS = ("bf16", "fp8", "int8", "int4")
+TABLES = ("cells", "gains", "ranks")
 SEQUENCES, CONTEXTS = (1, 8, 32, 64), (64, 256, 512, 1024)
 OUTPUT_TOKENS, DRAFTS, ACCEPTANCE = 128, 2, 0.8
+
+
+def two_cpus():
+    """Two CPUs that this process may use, of two cores if it has so many."""
+    of_core, others = {}, []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        file = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+        core = file.read_text() if file.exists() else cpu
+        if of_core.setdefault(core, cpu) != cpu:
+            others.append(cpu)
+    found = [*of_core.values(), *others][:2]
+    if len(found) < 2:
+        raise SystemExit("two ranks or engines need two CPUs, and this process may use one")
+    return found
 
 
 class Bench:
     def __init__(self, braid, run_with, folder):
         self.braid, self.run_with, self.folder = braid, shlex.split(run_with), folder
 
-    def run(self, *words):
-        done = subprocess.run([self.braid, *map(str, words)], capture_output=True, text=True)
+    def run(self, *words, before=()):
+        command = [*before, self.braid, *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
-            raise SystemExit(f"braid {' '.join(map(str, words))}: {done.stderr}")
+            raise SystemExit(f"{' '.join(command)}: {done.stderr}")
         return done.stdout
 
     def measure(self, *words):
-        done = subprocess.run([*self.run_with, self.braid, *map(str, words), "--json"],
-                              capture_output=True, text=True)  # fmt: skip
-        if done.returncode != 0:
-            raise SystemExit(f"braid {' '.join(map(str, words))}: {done.stderr}")
-        return json.loads(done.stdout)
+        return json.loads(self.run(*words, "--json", before=self.run_with))
 
     def model(self, name):
         family, shape = MODELS[name]
@@ -69,22 +85,26 @@ class Bench:
             self.run("make-model", path, "--family", family, "--shape", shape)
         return path
 
+    def new_lines(self, name):
+        """A file for the parts that a run measures, without those of an earlier run."""
+        lines = self.folder / f"{name}.jsonl"
+        lines.unlink(missing_ok=True)
+        return lines
+
     def calibrate(self, lines, model, weights, only_weights=False, both_cores=False, threads=0):
         """Appends the parts of the model in this format, or only those that read weights."""
         words = ["bench", "ops", "--model", model, "--weights", weights, "--json"]
         words += ["--filter", " row"] if only_weights else []
         words += ["--threads", threads] if threads > 0 else []
         if not both_cores:
-            done = subprocess.run([*self.run_with, self.braid, *map(str, words)],
-                                  capture_output=True, text=True, check=True)  # fmt: skip
-            found = [done.stdout]
+            found = [self.run(*words, before=self.run_with)]
         else:
-            # Ranks share the memory: measure one thread while the other core does the same.
-            runs = [subprocess.Popen([*self.run_with, "taskset", "-c", str(core), self.braid,
-                                      *map(str, words), "--threads", "1"],
-                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                     text=True) for core in (0, 1)]  # fmt: skip
-            found = [run.communicate()[0] for run in runs]
+            # Ranks share the memory: measure one thread while another core does the same.
+            with ThreadPoolExecutor() as pool:
+                runs = [pool.submit(self.run, *words, "--threads", 1,
+                                    before=[*self.run_with, "taskset", "-c", str(cpu)])
+                        for cpu in two_cpus()]  # fmt: skip
+            found = [run.result() for run in runs]
         with open(lines, "a") as file:
             file.write("".join(found))
 
@@ -118,7 +138,8 @@ class Bench:
                 steps[-1]["end"] = max(steps[-1]["end"], e["ts"] + e["dur"])
         return statistics.median((after["first"] - step["end"]) / 1e6
                                  for step, after in zip(steps, steps[1:])
-                                 if step["tokens"] == after["tokens"] == sequences)  # fmt: skip
+                                 if step["tokens"] == after["tokens"] == sequences
+                                 and step["first"] and after["first"])  # fmt: skip
 
     def host(self, lines, model):
         """The device of a calibration, with the host's time that traces of the model show."""
@@ -168,11 +189,13 @@ def cells_of(options):
 
 
 def one_rank(bench, name, options):
-    model, lines = bench.model(name), bench.folder / f"{name}.jsonl"
-    formats, cells = options.formats.split(","), cells_of(options)
+    formats, cells = options.formats, cells_of(options)
     drafts = [cell for cell in cells if cell[1] == CONTEXTS[1]] if name in DRAFTING else []
     gains = drafts if "gains" in options.tables else []
     cells, drafts = (cells, drafts) if "cells" in options.tables else ([], [])
+    if not cells and not gains:
+        return [], []
+    model, lines = bench.model(name), bench.new_lines(name)
     measured, gained = {}, {}
     for _ in range(options.rounds):
         for weights in formats:
@@ -190,7 +213,9 @@ def one_rank(bench, name, options):
                 measured.setdefault(key, []).append(found)
     device, rows = bench.host(lines, model), []
     for (_, weights, kind, *cell), samples in measured.items():
-        words = ["--drafts", DRAFTS, "--draft-acceptance", median_of(samples, "right")]
+        # Of the drafts behind a wrong one none is right, so fewer are than the plan's acceptance.
+        right = acceptance_of(1 + DRAFTS * median_of(samples, "right"), DRAFTS)
+        words = ["--drafts", DRAFTS, "--draft-acceptance", right]
         rows.append(((name, weights, kind, *cell), samples, bench.plan(
             lines, device, model, weights, *cell, *(words if kind else []))))  # fmt: skip
     return rows, [speed_up(bench, lines, device, model, *key, samples)
@@ -198,17 +223,21 @@ def one_rank(bench, name, options):
 
 
 def two_ranks(bench, name, options):
-    model, lines = bench.model(name), bench.folder / f"{name}.ranks.jsonl"
+    # The CPUs that calibrate() measures, and no others: each rank computes with one thread.
+    cpus = ",".join(map(str, two_cpus()))
+    bench = Bench(options.braid, f"{options.run_with} taskset -c {cpus}", bench.folder)
+    model, lines = bench.model(name), bench.new_lines(f"{name}.ranks")
     weights, measured = "bf16", {}
     for _ in range(options.rounds):
         bench.calibrate(lines, model, weights, both_cores=True)
         for cell in [cell for cell in cells_of(options) if cell[1] == CONTEXTS[1]]:
-            found = bench.offline(model, weights, *cell, "--draft", "off", "--tp", 2)
+            found = bench.offline(model, weights, *cell, "--draft", "off", "--tp", 2,
+                                  "--threads", 2)  # fmt: skip
             measured.setdefault(cell, []).append(found)
     device = with_links(bench, lines, model)
     for cell, samples in measured.items():
         yield (name, weights, "tp 2", *cell), samples, bench.plan(
-            lines, device, model, weights, *cell, "--mesh", "tp=2,ep=2"
+            lines, device, model, weights, *cell, "--mesh", "tp=2"
         )
 
 
@@ -271,32 +300,7 @@ def show(rows):
     return everything
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--braid", default="build/release/braid")
-    parser.add_argument("--families", default="hybrid,latent,attention")
-    parser.add_argument("--formats", default="bf16,fp8,int8,int4")
-    parser.add_argument("--tables", default="cells,gains,ranks",
-                        type=lambda text: text.split(","))  # fmt: skip
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--tokens-max", type=int, default=16384)
-    parser.add_argument("--quick", action="store_true", help="few cells, no ranks")
-    parser.add_argument("--run-with", default="")
-    parser.add_argument("--models", help="keep models and measurements in this folder")
-    parser.add_argument("--json", help="write measured and predicted seconds to this file")
-    options = parser.parse_args()
-    if unknown := set(options.tables) - {"cells", "gains", "ranks"}:
-        parser.error(f"--tables {', '.join(unknown)}: it names cells, gains and ranks")
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = pathlib.Path(options.models or temporary)
-        folder.mkdir(exist_ok=True)
-        bench = Bench(options.braid, options.run_with, folder)
-        rows, gains, names = [], {}, options.families.split(",")
-        for name in names:
-            found, gains[name] = one_rank(bench, name, options)
-            rows += found
-        if "ranks" in options.tables and not options.quick:
-            rows += two_ranks(bench, names[0], options)
+def report(rows, gains, options):
     if rows:
         ratios = show(rows)
         within = sum(1 / 1.15 <= ratio <= 1.15 for ratio in ratios)
@@ -307,6 +311,46 @@ def main():
         with open(options.json, "w") as file:
             json.dump([{"cell": cell, "measured": samples, "predicted": predicted}
                        for cell, samples, predicted in rows], file)  # fmt: skip
+
+
+def main():
+    def some_of(known):
+        def read(text):
+            if unknown := set(text.split(",")) - set(known):
+                raise argparse.ArgumentTypeError(
+                    f"{', '.join(sorted(unknown))}: it names some of {', '.join(known)}")
+            return text.split(",")
+
+        return read
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--braid", default="build/release/braid")
+    parser.add_argument("--families", default="hybrid,latent,attention", type=some_of(MODELS))
+    parser.add_argument("--formats", default=",".join(FORMATS), type=some_of(FORMATS))
+    parser.add_argument("--tables", default=",".join(TABLES), type=some_of(TABLES))
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--tokens-max", type=int, default=16384)
+    parser.add_argument("--quick", action="store_true", help="few cells, no ranks")
+    parser.add_argument("--run-with", default="")
+    parser.add_argument("--models", help="keep models and measurements in this folder")
+    parser.add_argument("--json", help="write measured and predicted seconds to this file")
+    options = parser.parse_args()
+    ranks = "ranks" in options.tables and not options.quick
+    if ranks:
+        two_cpus()  # to fail before an hour of measuring, not after it
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(options.models or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = Bench(options.braid, options.run_with, folder)
+        rows, gains = [], {}
+        try:
+            for name in options.families:
+                found, gains[name] = one_rank(bench, name, options)
+                rows += found
+            if ranks:
+                rows += two_ranks(bench, options.families[0], options)
+        finally:
+            report(rows, gains, options)
 
 
 if __name__ == "__main__":
