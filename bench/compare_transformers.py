@@ -5,11 +5,12 @@
     python bench/compare_transformers.py models/braid-tiny --braid build/release/braid
 
 Run it with a Python that has torch and transformers.  Workload: K sequences of N random tokens
-are prefilled in one batch, then M tokens each are decoded greedily with a cache.  transformers is
-measured in fp32 and in bf16, one after the other (with a large model both would not fit), with
-each number of threads asked for.  Within an arithmetic, rounds alternate between transformers and
-our engine, so that a change of the machine's speed meets both.  Medians are printed as JSON;
-`braid_to_transformers` is the worst ratio, the one against transformers at its best.
+are prefilled in one batch, then M tokens each are decoded greedily with a cache, one a step: our
+engine runs with --draft off.  transformers is measured in fp32 and in bf16, one after the other
+(with a large model both would not fit), with each number of threads asked for.  Within an
+arithmetic, rounds alternate between transformers and our engine, so that a change of the machine's
+speed meets both.  Medians are printed as JSON; `braid_to_transformers` is the worst ratio, the one
+against transformers at its best.
 
 Where both would not fit into the free memory (fp32 of a large model) only one of them holds the
 model at a time: rounds of transformers come first, our engine's after them.
@@ -84,8 +85,8 @@ class Braid:
     """Our engine through its command line."""
 
     def __init__(self, binary, model, threads, flags):
-        self.command = [binary, "bench", "offline", model, "--json", "--threads", str(threads)]
-        self.command += flags
+        self.command = [binary, "bench", "offline", model, "--json", "--draft", "off"]
+        self.command += ["--threads", str(threads), *flags]
 
     def measure(self, work):
         """Rates of one round."""

@@ -6,8 +6,9 @@
 
 MODEL.gguf is the checkpoint after convert_gguf.py (and llama-quantize); its format stands against
 what --braid-flags say of the engine's.  Workload: K sequences of N random tokens are prefilled,
-then M tokens each are decoded.  Rounds alternate, so that a change of the machine's speed meets
-both; the first round is not counted; medians and their ratios are printed as JSON.
+then M tokens each are decoded, one a step: the engine runs with --draft off.  Rounds alternate, so
+that a change of the machine's speed meets both; the first round is not counted; medians and their
+ratios are printed as JSON.
 
 Prefill and decode rates mean the same in both: K N tokens over the time to the last first token,
 K tokens over the time of a decode step.
@@ -34,7 +35,7 @@ def run(command):
 def measure_braid(args, k):
     """Rates of one round of the engine."""
     out = json.loads(run([
-        args.braid, "bench", "offline", args.model, "--json", "--repeat", "1",
+        args.braid, "bench", "offline", args.model, "--json", "--repeat", "1", "--draft", "off",
         "--threads", str(args.threads), "--sequences", str(k),
         "--input-tokens", str(args.input_tokens), "--output-tokens", str(args.output_tokens),
         *args.braid_flags.split(),
