@@ -67,8 +67,9 @@ async def ask(port, number, planned, vocabulary, results):
     begin = time.monotonic()
     times = [at async for at in token_times(port, prompt=prompt, max_tokens=answer_tokens,
                                             temperature=0)]  # fmt: skip
-    # The last event says why the answer ended and may carry no token.
-    results.append((begin, times[:answer_tokens]))
+    if len(times) != answer_tokens:
+        raise SystemExit(f"{len(times)} tokens came of {answer_tokens}")
+    results.append((begin, times))
 
 
 async def send(port, requests, vocabulary):

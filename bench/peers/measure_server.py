@@ -5,9 +5,11 @@
 
 N requests with prompts of random token ids (the server must take ids) start together and stream.
 prefill: all prompt tokens over the time to the last first token.  decode: tokens per second of all
-streams together between the last first token and the first end.  aiperf measures latencies under
-a load that comes and goes; this measures the two rates that engines are compared by.  Only the
-standard library is needed.
+streams together between the last first token and the first end.  An event may bring several tokens
+(drafts) or none (half a character), so tokens are counted by the usage in the events; of a server
+that says it only at the end, all events with text count as equal parts.  aiperf measures
+latencies under a load that comes and goes; this measures the two rates that engines are compared
+by.  Only the standard library is needed.
 """
 
 import argparse
@@ -22,11 +24,11 @@ import urllib.parse
 
 
 class Stream(threading.Thread):
-    """One request; times of the events that brought a token."""
+    """One request; `events` has the time of each that brought tokens, and how many had come."""
 
     def __init__(self, url, body):
         super().__init__(daemon=True)
-        self.url, self.body, self.times, self.error = url, body, [], None
+        self.url, self.body, self.events, self.error = url, body, [], None
 
     def run(self):
         try:
@@ -35,7 +37,7 @@ class Stream(threading.Thread):
             self.error = repr(e)
 
     def read(self):
-        """Send, then take the time of every event with a choice in it."""
+        """Send, then take the time of every event."""
         link = http.client.HTTPConnection(self.url.hostname, self.url.port or 80, timeout=3600)
         link.request("POST", "/v1/completions", json.dumps(self.body),
                      {"Content-Type": "application/json"})  # fmt: skip
@@ -43,9 +45,31 @@ class Stream(threading.Thread):
         if answer.status != 200:
             self.error = f"{answer.status}: {answer.read(500)!r}"
             return
+        total = 0  # by the last usage
         for line in answer:
-            if line.startswith(b"data: {") and json.loads(line[6:]).get("choices"):
-                self.times.append(time.perf_counter())
+            if not line.startswith(b"data: {"):
+                continue
+            now, event = time.perf_counter(), json.loads(line[6:])
+            if event.get("error"):
+                raise ValueError(event["error"])
+            tokens = (event.get("usage") or {}).get("completion_tokens") or 0
+            if tokens > total or any(choice.get("text") for choice in event.get("choices", [])):
+                self.events.append((now, tokens))
+            total = max(total, tokens)
+        self.count(total)
+
+    def count(self, total):
+        """Checks the end, and spreads its count over the events where they have none."""
+        wanted = self.body["max_tokens"]
+        if total not in (0, wanted):
+            raise ValueError(f"the answer has {total} tokens instead of {wanted}")
+        if self.events and self.events[0][1] == 0:
+            texts = [at for at, tokens in self.events if tokens == 0]
+            self.events = [(at, wanted * (i + 1) / len(texts)) for i, at in enumerate(texts)]
+
+    def tokens_by(self, when):
+        """How many had come."""
+        return max((tokens for at, tokens in self.events if at <= when), default=0)
 
 
 def measure(url, args, sequences, seed):
@@ -54,6 +78,7 @@ def measure(url, args, sequences, seed):
     streams = [
         Stream(url, {
             "model": args.model, "stream": True, "temperature": 0, "ignore_eos": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
             "max_tokens": args.output_tokens, "cache_prompt": False,
             "prompt": [rng.randrange(args.vocabulary) for _ in range(args.input_tokens)],
         })
@@ -65,12 +90,12 @@ def measure(url, args, sequences, seed):
     for s in streams:
         s.join()
     for s in streams:
-        if s.error or len(s.times) < 2:
-            sys.exit(f"a request failed: {s.error or 'fewer than two tokens came'}")
-    last_first = max(s.times[0] for s in streams)
-    first_end = min(s.times[-1] for s in streams)
-    tokens = sum(1 for s in streams for t in s.times if last_first < t <= first_end)
-    if tokens == 0:
+        if s.error or len(s.events) < 2:
+            sys.exit(f"a request failed: {s.error or 'fewer than two events brought tokens'}")
+    last_first = max(s.events[0][0] for s in streams)
+    first_end = min(s.events[-1][0] for s in streams)
+    tokens = sum(s.tokens_by(first_end) - s.tokens_by(last_first) for s in streams)
+    if first_end <= last_first or tokens == 0:
         sys.exit("some ended before all had begun: give more --output-tokens")
     return (sequences * args.input_tokens / (last_first - start),
             tokens / (first_end - last_first))  # fmt: skip
