@@ -6,7 +6,8 @@
 A case moved when its figure changed by more than the threshold, slower or faster.  The figure is
 its share of the limit that was measured in the same run (`fraction`), so that a machine that was
 slower as a whole does not show as a slower op; cases without a limit go by time.  `--by time`
-compares nanoseconds, for two runs on one quiet machine.  Exit code 1 when anything got slower.
+compares nanoseconds, for two runs on one quiet machine.  Exit code 1 when anything got slower, or
+no case is in both.
 """
 
 import argparse
@@ -33,7 +34,8 @@ def speedup(old, new, by):
 
 def head_differences(old, new):
     """Lines on what the two runs do not share."""
-    keys = ("cpu", "threads", "isa", "compute", "kv_dtype", "compiler", "build")
+    keys = ("device", "cpu", "threads", "isa", "compute", "kv_dtype", "state_dtype", "weights",
+            "compiler", "build")  # fmt: skip
     return [f"{k}: {old.get(k)} | {new.get(k)}" for k in keys if old.get(k) != new.get(k)]
 
 
@@ -59,6 +61,8 @@ def main():
     (old, old_head), (new, new_head) = cases_of(args.old), cases_of(args.new)
     for line in head_differences(old_head, new_head):
         print(f"differs: {line}")
+    if not old.keys() & new.keys():
+        sys.exit(f"{args.old} and {args.new} have no case in common")
     slower, faster, equal = compare(old, new, args.by, args.threshold)
     for title, rows in (("slower", slower), ("faster", faster)):
         for ratio, (family, name), a, b in rows:

@@ -5,12 +5,12 @@ arrive one after the other, of one engine and of a prefill and a decode engine.
     bench/gaps_beside_prompts.py [--braid build/release/braid] [--model DIR] [--tokens 16000]
         [--streams 4] [--seconds 20] [--prompts 2] [--seconds-max 120] [--rounds 3] [--json]
 
-One engine has two threads. Of the pair each has one thread and a core of its own; the client shares
-the prefill engine's core. In each round both fleets are measured without and with prompts: for
---seconds, and with prompts until so many of them are answered as --prompts says, so that the ends
-of hand-offs are among what is measured. Prints the medians of p50 and p99, the ratio of p99 with
-prompts to that without in the same round, and the longest gap beside the end of a prompt.
-Without --model it makes a small one.
+One engine has two threads and two cores. Of the pair each has one thread and one of these cores;
+the client shares the prefill engine's core. In each round both fleets are measured without and with
+prompts: for --seconds, and with prompts until so many of them are answered as --prompts says, so
+that the ends of hand-offs are among what is measured. Prints the medians of p50 and p99, the ratio
+of p99 with prompts to that without in the same round, and the longest gap beside the end of a
+prompt. Without --model it makes a small one.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import statistics
 import tempfile
 import time
 
-from plan_vs_measured import Bench
+from plan_vs_measured import Bench, two_cpus
 from simulate_vs_real import percentile, start, wait_ready
 from streams import token_times
 
@@ -81,8 +81,8 @@ class Load:
         return self
 
 
-def serve(options, model, pair):
-    """The port of a fleet."""
+def serve(options, model, pair, cpus):
+    """The port of a fleet, which inherits the CPUs of this process: these two."""
     flags = ["--port", 0, "--memory", "2G", "--draft", "off", "--max-model-len",
              options.tokens + 64, "--no-prefix-cache"]  # fmt: skip
     command = [options.braid, "serve", model, *flags]
@@ -91,9 +91,9 @@ def serve(options, model, pair):
         wait_ready(port)
         return port
     handoff = f"127.0.0.1:{20000 + random.randrange(20000)}"
-    _, prefill = start(["taskset", "-c", 0, *command, "--threads", 1, "--role", "prefill",
+    _, prefill = start(["taskset", "-c", cpus[0], *command, "--threads", 1, "--role", "prefill",
                         "--handoff-listen", handoff])  # fmt: skip
-    _, decode = start(["taskset", "-c", 1, *command, "--threads", 1, "--role", "decode",
+    _, decode = start(["taskset", "-c", cpus[1], *command, "--threads", 1, "--role", "decode",
                        "--prefill", handoff])  # fmt: skip
     for port in (prefill, decode):
         wait_ready(port)
@@ -127,15 +127,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    os.sched_setaffinity(0, {0})
+    cpus = two_cpus()
     with tempfile.TemporaryDirectory() as temporary:
         bench = Bench(options.braid, "", pathlib.Path(temporary))
         model = pathlib.Path(options.model) if options.model else bench.model("hybrid")
         vocabulary = json.loads((model / "config.json").read_text())["vocab_size"]
-        os.sched_setaffinity(0, range(os.cpu_count()))  # for the engines
-        fleets = {name: serve(options, model, pair)
+        os.sched_setaffinity(0, cpus)
+        fleets = {name: serve(options, model, pair, cpus)
                   for name, pair in (("one engine", False), ("a pair", True))}
-        os.sched_setaffinity(0, {0})
+        os.sched_setaffinity(0, cpus[:1])
         time.sleep(2)
         found = measure(fleets, vocabulary, options)
     figures = {}

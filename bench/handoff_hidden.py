@@ -13,7 +13,6 @@ the time to the first token of both. Without --model it makes a small one.
 import argparse
 import asyncio
 import json
-import os
 import pathlib
 import random
 import re
@@ -21,7 +20,7 @@ import statistics
 import tempfile
 import time
 
-from plan_vs_measured import Bench
+from plan_vs_measured import Bench, two_cpus
 from simulate_vs_real import get, start, wait_ready
 from streams import token_times
 
@@ -45,7 +44,7 @@ def measure(options, model):
     command = [options.braid, "serve", model, "--port", 0, "--memory", "2G", "--draft", "off",
                "--threads", 1, "--max-model-len", tokens + 64, "--no-prefix-cache",
                "--chunk-tokens", options.chunk_tokens]  # fmt: skip
-    on = [["taskset", "-c", core] for core in (0, 1)]
+    on = [["taskset", "-c", core] for core in two_cpus()]
     handoff = f"127.0.0.1:{20000 + random.randrange(20000)}"
     _, prefill = start([*on[0], *command, "--role", "prefill", "--handoff-listen", handoff])
     _, decode = start([*on[1], *command, "--role", "decode", "--prefill", handoff])

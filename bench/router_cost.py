@@ -5,7 +5,7 @@
 
 One engine on the hash LM (tests/http/fake_server.cc), so that its own time is small and the same.
 Requests go to it and through the router in turns, so both see the same machine. CPU time is that of
-the router's process, divided by the events that its clients read: one for each token.
+the router's process, divided by the tokens that its clients received, by the usage at the end.
 """
 import argparse
 import http.client
@@ -56,10 +56,12 @@ def first_event_us(connection, number):
 
 def stream(port, tokens, counts):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    body = {"prompt": [5, 6, 7], "max_tokens": tokens, "ignore_eos": True, "stream": True}
+    body = {"prompt": [5, 6, 7], "max_tokens": tokens, "ignore_eos": True, "stream": True,
+            "stream_options": {"include_usage": True}}
     connection.request("POST", "/v1/completions", json.dumps(body),
                        {"Content-Type": "application/json"})
-    counts.append(connection.getresponse().read().count(b"\n\n"))
+    text = connection.getresponse().read().decode()
+    counts += map(int, re.findall(r'"completion_tokens":(\d+)', text))
     connection.close()
 
 
@@ -119,15 +121,17 @@ def main():
             thread.start()
         for thread in threads:
             thread.join()
-        events = sum(counts)
+        if counts != [arguments.tokens] * arguments.streams:
+            raise SystemExit(f"streams of {arguments.tokens} tokens brought {counts}")
+        streamed = sum(counts)
         figures = {
             "cpu": cpu_name(),
             "direct_us": [round(percentile(times[0], share)) for share in (0.5, 0.99)],
             "router_us": [round(percentile(times[1], share)) for share in (0.5, 0.99)],
             "added_us": [round(percentile(times[1], share) - percentile(times[0], share))
                          for share in (0.5, 0.99)],
-            "events": events,
-            "router_cpu_us_per_event": round((cpu_seconds(process) - before) / events * 1e6, 1)}
+            "tokens": streamed,
+            "router_cpu_us_per_token": round((cpu_seconds(process) - before) / streamed * 1e6, 1)}
     finally:
         for process in processes:
             process.send_signal(signal.SIGKILL)
@@ -137,8 +141,8 @@ def main():
     print(f"{figures['cpu']}; {arguments.requests} requests, p50 and p99 in microseconds:")
     for name in ("direct_us", "router_us", "added_us"):
         print(f"  first token, {name[:-3]:7} {figures[name][0]:7} {figures[name][1]:7}")
-    print(f"  CPU of the router for each of {events} streamed tokens: "
-          f"{figures['router_cpu_us_per_event']} us")
+    print(f"  CPU of the router for each of {streamed} streamed tokens: "
+          f"{figures['router_cpu_us_per_token']} us")
 
 
 if __name__ == "__main__":

@@ -100,6 +100,8 @@ class Load:
         with concurrent.futures.ThreadPoolExecutor(self.options.at_once) as pool:
             list(pool.map(lambda number: self.converse(port, number),
                           range(self.options.conversations)))
+        if midway is None and self.failed > 0:
+            raise SystemExit(f"{self.failed} requests failed while all engines ran")
         return self.cached / max(1, self.prompt)
 
     def converse(self, port, number):
@@ -178,7 +180,10 @@ def flush(port):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     with contextlib.closing(connection):
         connection.request("POST", "/flush_cache")
-        connection.getresponse().read()
+        response = connection.getresponse()
+        text = response.read().decode()
+    if response.status != 200:
+        raise SystemExit(f"the cache was not dropped before the next run: {text}")
 
 
 def main():

@@ -47,6 +47,8 @@ async def measure(port, vocabulary, options):
     begin = time.monotonic()
     late = asyncio.create_task(first_token(port, draw(options.long)))
     await asyncio.sleep(0.3)
+    if late.done():
+        raise SystemExit("the long prompt was read before the short one came; make --long longer")
     early = await first_token(port, draw(options.short))
     late, end = await late, time.monotonic()
     if running.done():
