@@ -87,7 +87,6 @@ Status RouterCommand::Run() {
   access_.WaitForStop(signals, [&] { ReadAgain(*server); });
   access_.Drain(
       signals, [&](int32_t seconds) { server->Drain(seconds); }, [&] { server->StopNow(); });
-  server->StopNow();
   LogInfo("stopped");
   return {};
 }

@@ -370,14 +370,15 @@ Status ServeCommand::ServeUntilSignal(Engine& engine, Server& server, SignalQueu
     return group;
   }
   access_.Drain(
-      signals, [&](int32_t seconds) { server.Drain(DrainPartners(engine, seconds)); },
+      signals,
+      [&](int32_t seconds) {
+        server.Drain(DrainPartners(engine, seconds));
+        engine.Close();
+      },
       [&] {
         engine.Stop(true);
         server.StopNow();
       });
-  engine.Stop(true);
-  engine.Join();
-  server.StopNow();
   LogInfo("stopped");
   return {};
 }

@@ -85,6 +85,7 @@ struct Engine::State {
   GenerationDefaults defaults;
   double load_seconds = 0;
   std::thread thread;
+  bool closed = false;
 
   Status LoadText();
   Status ChooseDrafts();
@@ -404,13 +405,18 @@ void Engine::State::WriteTrace() const {
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 Engine::~Engine() {
+  Close();
+  state_->partners.reset();  // while the driver still takes what it posts
+  state_->tier.reset();
+}
+
+void Engine::Close() {
+  if (std::exchange(state_->closed, true)) return;
   Stop(true);
   Join();
   if (state_->balancer) state_->balancer->Stop();
-  state_->partners.reset();  // while the driver still takes what it posts
-  state_->leader.reset();    // the others end
+  state_->leader.reset();  // the others end
   for (ThreadFollower& follower : state_->followers) follower.thread.reset();
-  state_->tier.reset();
   if (state_->experts) {
     const Status written = state_->experts->Close(state_->ranks != nullptr);
     if (!written) fmt::print(stderr, "{}\n", written.error().message);

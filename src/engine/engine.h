@@ -28,7 +28,7 @@ class Engine {
   static Result<std::unique_ptr<Engine>> Load(
       const EngineOptions& options,
       const std::function<void(std::string)>& stage = [](std::string) {});
-  ~Engine();  // ends running requests
+  ~Engine();  // see Close
 
   // What a process does that mpirun has started as another rank than the first: loads its part and
   // follows until the run ends. Nothing is printed but errors.
@@ -71,6 +71,10 @@ class Engine {
   void Stop(bool now);
   // Waits for the engine thread.
   void Join();
+  // Ends running requests, the engine thread and the other ranks, and writes what is left to write:
+  // pages of --cache-dir, --expert-loads, --trace. Server threads may still use the driver and ask
+  // for figures. The destructor calls it too; only the first call does anything.
+  void Close();
 
  private:
   struct State;

@@ -243,6 +243,49 @@ def test_no_time_runs_out_when_the_clock_jumps(tmp_path):
         assert process.wait(30) == 0
 
 
+@pytest.fixture
+def held_trace(tmp_path):
+    """A server that has ended a stream for lack of time, and cannot write its trace: its process,
+    the pipe that it writes to, and its --expert-loads."""
+    trace, loads, port = tmp_path / "trace.json", tmp_path / "loads.jsonl", free_port()
+    process = start(port, "--drain-seconds", "1", "--draft", "off", "--trace", str(trace),
+                    "--expert-loads", str(loads), stderr=subprocess.DEVNULL)
+    answers = []
+    thread = threading.Thread(
+        target=lambda: answers.append(post(port, {**STREAM, "max_tokens": 100000})))
+    thread.start()
+    try:
+        while metric(port, "num_requests_running") == 0:
+            time.sleep(0.01)
+        pipe = tmp_path / "trace.json.tmp"  # the file's name until it is complete
+        os.mkfifo(pipe)  # whoever opens it waits for a reader
+        process.terminate()
+        thread.join(60)
+        assert b'"error"' in answers[0][1], "the time was over before the answer"
+        yield process, pipe, loads
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_drain_without_time_left_still_writes_whole_files(held_trace):
+    process, pipe, loads = held_trace
+    time.sleep(3)
+    assert process.poll() is None, "it waits for the trace"
+    assert json.loads(pipe.read_text())["traceEvents"]
+    assert process.wait(30) == 0
+    header, *windows = map(json.loads, loads.read_text().splitlines())
+    assert header["experts"] > 0 and sum(window["tokens"] for window in windows) > 0
+
+
+def test_a_second_signal_ends_a_server_that_writes_files(held_trace):
+    process, _, _ = held_trace
+    time.sleep(3)
+    assert process.poll() is None, "it waits for the trace"
+    process.terminate()
+    assert process.wait(15) == 0
+
+
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer's server ends slowly")
 def test_a_long_text_does_not_outlast_the_drain():
     """Large bodies are prepared at low priority, so busy cores keep one going for minutes."""

@@ -18,6 +18,8 @@ namespace braid {
 namespace {
 
 constexpr int kLookEveryMs = 50;
+// After --drain-seconds: for errors of requests that are ended, and for files that are written.
+constexpr int64_t kFinishUs = 60'000'000;
 
 // An orderly stop waits for running work; this does not.
 void EndSoon() {
@@ -144,26 +146,32 @@ void AccessFlags::WaitForStop(SignalQueue& signals, const std::function<void()>&
 }
 
 void AccessFlags::Drain(SignalQueue& signals, const std::function<void(int32_t seconds)>& drain,
-                        const std::function<void()>& stop_now) const {
+                        const std::function<void()>& stop) const {
   LogInfo("draining for up to {} s; a second signal stops at once", drain_seconds_);
   const int64_t end_us = MonotonicUs() + int64_t{drain_seconds_} * 1'000'000;
-  std::atomic<bool> drained{false};
-  std::thread draining([&] {
+  std::atomic<bool> drained{false}, stopping{false}, stopped{false};
+  const auto stop_once = [&] {
+    if (!stopping.exchange(true)) stop();
+  };
+  std::thread ending([&] {
     drain(drain_seconds_);
     drained = true;
-  });
-  bool stopped = false;
-  while (!drained) {
-    const int signal = signals.Wait(kLookEveryMs);
-    if (!Stops(signal) || stopped) continue;
-    LogInfo("stopping at once");
+    stop_once();
     stopped = true;
+  });
+  bool ends_soon = false;
+  while (!stopped) {
+    const bool asked = Stops(signals.Wait(kLookEveryMs));
+    // A text that is still being tokenised, at low priority, does not notice that its time is over.
+    const bool late = MonotonicUs() >= end_us + (drained ? 0 : kFinishUs);
+    if (ends_soon || !(asked || late)) continue;
+    ends_soon = true;
     EndSoon();
-    stop_now();
+    if (!asked) continue;
+    LogInfo("stopping at once");
+    stop_once();
   }
-  draining.join();
-  // A text that is still being tokenised, at low priority, does not notice that its time is over.
-  if (!stopped && MonotonicUs() >= end_us) EndSoon();
+  ending.join();
 }
 
 }  // namespace braid

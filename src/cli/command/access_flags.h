@@ -39,9 +39,12 @@ class AccessFlags {
   // signal when `ended`, if there is one, says so.
   void WaitForStop(SignalQueue& signals, const std::function<void()>& reload,
                    const std::function<bool()>& ended = nullptr) const;
-  // Drains; a second signal calls `stop_now`.
+  // Calls `drain`, then `stop`, which runs once; a second signal calls it at once. `drain` gives
+  // running requests so many seconds, ends the others and writes files. The process ends within a
+  // second of a second signal, of the end of a drain that took all its time, and of the minute that
+  // `drain` may take beyond that.
   void Drain(SignalQueue& signals, const std::function<void(int32_t seconds)>& drain,
-             const std::function<void()>& stop_now) const;
+             const std::function<void()>& stop) const;
   // Reads the keys and the certificate again and opens the request log anew, for its rotation. What
   // cannot be read leaves the previous version in use.
   void ReadAgain(const std::function<Status()>& set_keys,

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -145,12 +146,13 @@ TEST_F(ServerSignals, DrainingEndsByItselfOrAtOnce) {
     SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
     AccessFlags access(0);
     Parse(access, {"--drain-seconds", "77"});
-    int32_t seconds = 0;
-    bool stopped = false;
-    access.Drain(signals, [&](int32_t most) { seconds = most; }, [&] { stopped = true; });
-    std::_Exit(stopped ? 1 : seconds);
+    int32_t seconds = 0, stopped_after = 0, stops = 0;
+    access.Drain(
+        signals, [&](int32_t most) { seconds = most; },
+        [&] { stopped_after = seconds, ++stops; });
+    std::_Exit(stops == 1 ? stopped_after : 1);
   };
-  EXPECT_EXIT(drained(), ::testing::ExitedWithCode(77), "");
+  EXPECT_EXIT(drained(), ::testing::ExitedWithCode(77), "") << "it stops after the drain, once";
   const auto stopped = [] {
     SignalQueue signals{SIGINT, SIGTERM, SIGHUP};
     const AccessFlags access(0);
@@ -177,6 +179,27 @@ TEST_F(ServerSignals, DrainingEndsByItselfOrAtOnce) {
     std::_Exit(1);
   };
   EXPECT_EXIT(stuck(), ::testing::ExitedWithCode(0), "");
+}
+
+// A drain that has taken all its time still writes files. After it nothing needs to be waited for.
+TEST_F(ServerSignals, TimeThatIsOverCutsNoFilesOff) {
+  const auto end = [](const char* seconds, bool signal, int writes_ms) {
+    SignalQueue signals{SIGINT, SIGTERM};
+    AccessFlags access(0);
+    Parse(access, {"--drain-seconds", seconds});
+    access.Drain(
+        signals,
+        [&](int32_t) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(writes_ms));
+          std::fputs("written", stderr);
+          if (signal) Raise(SIGTERM);
+        },
+        [] { std::this_thread::sleep_for(std::chrono::seconds(60)); });
+    std::_Exit(1);
+  };
+  EXPECT_EXIT(end("0", false, 1500), ::testing::ExitedWithCode(0), "written");
+  EXPECT_EXIT(end("77", true, 0), ::testing::ExitedWithCode(0), "written")
+      << "a second signal ends what comes after the drain, too";
 }
 
 }  // namespace
