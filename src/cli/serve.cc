@@ -74,9 +74,9 @@ class ServeCommand : public Command {
                "With --role prefill: HOST:PORT at which decode engines come for pages");
     flags.Text("--prefill", prefills_,
                "With --role decode: the --handoff-listen of prefill engines, HOST:PORT,…");
-    flags.Text("--handoff-key-file", handoff_key_file_,
-               "File with the secret that partners must share, or several, one a line; needed to "
-               "listen on other than a loopback address; SIGHUP reloads it");
+    flags.NonEmpty("--handoff-key-file", handoff_key_file_,
+                   "File with the secret that partners must share, or several, one a line; needed "
+                   "to listen on other than a loopback address; SIGHUP reloads it");
     flags.Number("--handoff-seconds", handoff_seconds_, {1, 86400},
                  "A prompt whose pages have not come after so long is computed here");
     register_.AddTo(flags);

@@ -53,19 +53,20 @@ void AccessFlags::AddTo(Flags& flags) {
   flags.Choice("--log-level", log_level_, {"debug", "info", "warning", "error", "off"},
                "Lowest level that is logged to standard error");
   flags.Switch("--log-json", log_json_, "Log in JSON, one object per line");
-  flags.Text("--api-key", api_key_, "Key that clients must send; it also allows administration");
-  flags.Text("--api-key-file", api_key_file_,
-             "JSON file of keys with names and limits; SIGHUP reloads it");
-  flags.Text("--admin-api-key", admin_api_key_,
-             "Key for administration; --api-key then no longer allows it");
+  flags.NonEmpty("--api-key", api_key_,
+                 "Key that clients must send; it also allows administration");
+  flags.NonEmpty("--api-key-file", api_key_file_,
+                 "JSON file of keys with names and limits; SIGHUP reloads it");
+  flags.NonEmpty("--admin-api-key", admin_api_key_,
+                 "Key for administration; --api-key then no longer allows it");
   flags.Number("--admin-port", admin_port_, {0, 65535},
                "Serve administration (abort, flush, pause) only on this port");
   flags.Text("--admin-host", admin_host_, "Address that --admin-port listens on");
   flags.Number("--login-failures", login_failures_, {0, 1 << 20},
                "Wrong keys per second from one address before it is blocked; 0: no limit");
-  flags.Text("--tls-cert", tls_certificate_,
-             "PEM file with the certificate chain; turns on HTTPS; SIGHUP reloads it");
-  flags.Text("--tls-key", tls_key_, "PEM file with the private key of --tls-cert");
+  flags.NonEmpty("--tls-cert", tls_certificate_,
+                 "PEM file with the certificate chain; turns on HTTPS; SIGHUP reloads it");
+  flags.NonEmpty("--tls-key", tls_key_, "PEM file with the private key of --tls-cert");
   flags.Text("--request-log", request_log_,
              "Log each request, without its text, to this file; -: standard output");
   flags.Text("--cors-origins", cors_origins_,

@@ -118,6 +118,10 @@ int RunCommand(const CommandEntry& entry, std::vector<std::string> words) {
                model ? "MODEL is required" : error.what(), name);
     return kUsageError;
   }
+  if (const Status given = flags.Check(); !given) {
+    fmt::print(stderr, "braid {}: {}\n", name, given.error().message);
+    return kUsageError;
+  }
   const Status status = command->Run();
   std::fflush(stdout);
   if (status) return 0;

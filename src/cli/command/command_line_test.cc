@@ -87,6 +87,15 @@ TEST(CommandLine, WrongWordsAreUsageErrorsWithASuggestion) {
       {{"plan", "A", "B"}, "one argument too many: \"B\""},
       {{"plan"}, "MODEL is required"},
       {{"plan", "A", "--devices", "0"}, "0 is not an integer from 1 to 512"},
+      {{"serve", "A", "--api-key", ""}, "braid serve: --api-key is empty: give it a value"},
+      {{"serve", "A", "--api-key-file", ""}, "--api-key-file is empty"},
+      {{"serve", "A", "--admin-api-key", ""}, "--admin-api-key is empty"},
+      {{"serve", "A", "--tls-cert", "", "--tls-key", ""}, "--tls-cert is empty"},
+      {{"serve", "A", "--tls-cert", "c", "--tls-key", ""}, "--tls-key is empty"},
+      {{"serve", "A", "--handoff-key-file", ""}, "--handoff-key-file is empty"},
+      {{"serve", "A", "--register-key-file", ""}, "--register-key-file is empty"},
+      {{"serve", "A", "--cache-key-file", ""}, "--cache-key-file is empty"},
+      {{"router", "A", "--api-key", ""}, "braid router: --api-key is empty: give it a value"},
   };
   for (const auto& [words, said] : cases) {
     const Printed printed = RunWords(words);

@@ -63,8 +63,8 @@ void AddTierFlags(Flags& flags, EngineOptions& options) {
               "Keep pages of conversations in so much memory beyond --memory, in huge pages");
   flags.Number("--cache-host-node", options.cache_host_node, {0, 1023},
                "With --cache-host: take that memory from this NUMA node");
-  flags.Text("--cache-key-file", options.cache_key_file,
-             "With --cache-dir: encrypt pages there with the key in FILE, 64 hex digits");
+  flags.NonEmpty("--cache-key-file", options.cache_key_file,
+                 "With --cache-dir: encrypt pages there with the key in FILE, 64 hex digits");
 }
 
 void AddExpertFlags(Flags& flags, EngineOptions& options) {

@@ -152,6 +152,22 @@ void Flags::Text(std::string_view flag, std::string& value, std::string_view hel
   if (!value.empty()) option->default_str(value);
 }
 
+void Flags::NonEmpty(std::string_view flag, std::string& value, std::string_view help) {
+  non_empty_.emplace_back(Add(flag, value, help), &value);
+}
+
+// CLI11 takes an empty variable for one that is not set.
+Status Flags::Check() const {
+  for (const auto& [option, value] : non_empty_) {
+    const std::string variable = option->get_envname();
+    const bool given = option->count() > 0;
+    if (!value->empty() || (!given && std::getenv(variable.c_str()) == nullptr)) continue;
+    return Error{ErrorCode::kInvalid, fmt::format("{} is empty: give it a value, or leave it out",
+                                                  given ? option->get_name() : variable)};
+  }
+  return {};
+}
+
 void Flags::Choice(std::string_view flag, std::string& value, std::vector<std::string> choices,
                    std::string_view help) {
   const std::string list = fmt::format("{}", fmt::join(choices, "|"));

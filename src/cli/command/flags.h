@@ -9,7 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
+
+#include "base/result.h"
 
 namespace CLI {
 class App;
@@ -43,6 +46,9 @@ class Flags {
   // Makes the value false.
   void SwitchOff(std::string_view flag, bool& value, std::string_view help);
   void Text(std::string_view flag, std::string& value, std::string_view help);
+  // A text that protects something, as a key does. Check refuses an empty one: it mostly comes from
+  // a variable that is not set, and would leave open what was to be protected.
+  void NonEmpty(std::string_view flag, std::string& value, std::string_view help);
   void Choice(std::string_view flag, std::string& value, std::vector<std::string> choices,
               std::string_view help);
   void Bytes(std::string_view flag, int64_t& value, std::string_view help);
@@ -57,10 +63,14 @@ class Flags {
               std::string_view help);
   void Seed(std::string_view flag, std::optional<uint64_t>& value, std::string_view help);
 
+  // After the command line was read: kInvalid for an empty text that must not be empty.
+  Status Check() const;
+
  private:
   template <class T>
   CLI::Option* Add(std::string_view flag, T& value, std::string_view help);
   CLI::App& app_;
+  std::vector<std::pair<const CLI::Option*, const std::string*>> non_empty_;
 };
 
 }  // namespace braid

@@ -34,7 +34,8 @@ std::string ReadFlags(const std::function<void(Flags&)>& add, std::vector<std::s
   } catch (const CLI::ParseError& error) {
     return error.what();
   }
-  return "";
+  const Status given = flags.Check();
+  return given ? "" : given.error().message;
 }
 
 TEST(Flags, AddsTheNamesThatOtherServersUse) {
@@ -91,6 +92,28 @@ TEST(Flags, OtherServersVariablesCountWhereBraidsIsNotSet) {
   EXPECT_EQ(port, 7001) << "the command line comes first";
   const Variable wrong("BRAID_PORT", "70000");
   EXPECT_THAT(ReadFlags(add, {}), HasSubstr("70000 is not an integer from 0 to 65535"));
+}
+
+// The shell makes nothing of a variable that is not set.
+TEST(Flags, AnEmptyTextThatProtectsSomethingIsRefused) {
+  std::string key, file;
+  const auto add = [&](Flags& flags) {
+    key = file = "";
+    flags.NonEmpty("--api-key", key, "");
+    flags.NonEmpty("--tls-cert", file, "");
+  };
+  EXPECT_EQ(ReadFlags(add, {}), "");
+  EXPECT_EQ(ReadFlags(add, {"--api-key", "secret"}), "");
+  EXPECT_EQ(key, "secret");
+  const std::string what = " is empty: give it a value, or leave it out";
+  EXPECT_EQ(ReadFlags(add, {"--api-key", ""}), "--api-key" + what);
+  EXPECT_EQ(ReadFlags(add, {"--api-key", "secret", "--ssl-certfile", ""}), "--tls-cert" + what);
+  const Variable other("VLLM_API_KEY", "key-of-vllm");
+  EXPECT_EQ(ReadFlags(add, {}), "");
+  EXPECT_EQ(key, "key-of-vllm");
+  const Variable own("BRAID_API_KEY", "");
+  EXPECT_EQ(ReadFlags(add, {}), "BRAID_API_KEY" + what);
+  EXPECT_EQ(ReadFlags(add, {"--api-key", "secret"}), "") << "the command line comes first";
 }
 
 // With "false" and the like a switch says the opposite, whichever way it points.

@@ -41,8 +41,8 @@ void RegisterFlags::AddTo(Flags& flags) {
   flags.Text("--register-url", url_,
              "Where routers reach it: http://HOST:PORT (default: the address from which it reaches "
              "them, and its port)");
-  flags.Text("--register-key-file", key_file_,
-             "File with the key that routers ask engines for; read again each time");
+  flags.NonEmpty("--register-key-file", key_file_,
+                 "File with the key that routers ask engines for; read again each time");
 }
 
 Status RegisterFlags::Check() {
