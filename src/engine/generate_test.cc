@@ -143,6 +143,24 @@ TEST_F(Generating, RequestsGiveTheSameAnswersInEveryWindow) {
   EXPECT_NE(one[0], one[1]);
 }
 
+TEST(RunRequests, NeverFillsTheQueueBeyondItsLimit) {
+  EngineOptions options = TinyOptions();
+  options.scheduler.running_max = 1;
+  options.scheduler.waiting_max = 2;
+  const auto engine = Engine::Load(options);
+  ASSERT_TRUE(engine) << engine.error().message;
+  std::vector<Request> requests(50);
+  for (Request& request : requests) {
+    request.prompt = {300, 17};
+    request.stop.new_tokens_max = 1;
+  }
+  size_t ended = 0;
+  const Status status = RunRequests((*engine)->driver(), std::move(requests), 99,
+                                    [&](size_t, RequestResult) { ++ended; });
+  EXPECT_TRUE(status) << status.error().message;
+  EXPECT_EQ(ended, 50u);
+}
+
 TEST_F(Generating, TheFirstRefusedRequestEndsTheRun) {
   std::vector<Request> requests;
   requests.push_back(Asking({300, 301}, 2));

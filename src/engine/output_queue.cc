@@ -1,6 +1,7 @@
 // The mutex-guarded queue, and requests run through it a window at a time.
 #include "engine/output_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 
@@ -48,6 +49,7 @@ void RequestResult::Add(TimedOutput timed) {
 
 Status RunRequests(Driver& driver, std::vector<Request> requests, size_t in_flight_max,
                    const std::function<void(size_t index, RequestResult answer)>& done) {
+  in_flight_max = std::min(in_flight_max, static_cast<size_t>(driver.config().waiting_max));
   OutputQueue queue;
   std::map<RequestId, std::pair<size_t, RequestResult>> running;
   Status failed;

@@ -50,8 +50,9 @@ struct RequestResult {
   double ttft_ms() const { return static_cast<double>(token_us.front() - submitted_us) * 1e-3; }
 };
 
-// Runs the requests, whose ids it assigns, with at most `in_flight_max` submitted at once. Calls
-// `done` with each answer and its index as it ends. Stops at the first request that fails.
+// Runs the requests, whose ids it assigns, with at most `in_flight_max` submitted at once, and no
+// more than the scheduler's queue holds. Calls `done` with each answer and its index as it ends.
+// Stops at the first request that fails.
 Status RunRequests(Driver& driver, std::vector<Request> requests, size_t in_flight_max,
                    const std::function<void(size_t index, RequestResult answer)>& done);
 

@@ -54,6 +54,14 @@ def test_experts_stay_in_order_where_moving_costs_more_than_it_saves(braid, skew
     assert found["gain"] == 0 and found["step_ms_in_order"] > 0
 
 
+def test_more_prompts_run_and_wait_than_a_server_would_queue(braid, skewed):
+    done = braid("bench", "rebalance", skewed, "--json", "--prompts", "--sequences", "2052",
+                 "--input-tokens", "1", "--steps", "10", "--rounds", "1")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["sequences"] == 2052 and found["steps_in_order"] >= 10
+
+
 def test_the_table_names_both_places(braid, skewed):
     done = braid("bench", "rebalance", skewed, "--prompts", "--sequences", "8", "--input-tokens",
                  "64", "--rounds", "1", "--steps", "20")  # fmt: skip

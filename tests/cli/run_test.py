@@ -134,6 +134,14 @@ def test_score_keeps_order_and_does_not_depend_on_the_cut(braid, tiny, tmp_path)
         assert all(len(top) == 5 for top in line["top"])
 
 
+def test_score_takes_a_batch_larger_than_the_queue_of_requests(braid, tiny, tmp_path):
+    file = tmp_path / "in.jsonl"
+    file.write_text("".join(f'{{"token_ids": [{5 + i % 300}]}}\n' for i in range(9000)))
+    got = lines(braid("score", tiny, file, "--batch", "4096", "--top", "0",
+                      "--draft", "off", "--max-model-len", "64"))  # fmt: skip
+    assert [line["token_ids"] for line in got] == [[5 + i % 300] for i in range(9000)]
+
+
 def test_score_takes_text_and_writes_a_file(braid, tiny, tmp_path):
     out = tmp_path / "out.jsonl"
     done = braid("score", tiny, "-", "--output", out, input='{"text": "The answer is 42."}\n')

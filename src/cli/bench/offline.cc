@@ -296,6 +296,8 @@ void BenchOfflineCommand::Print(Engine& engine, const OfflineSpeed& speed, Unit 
 
 Status BenchOfflineCommand::Run() {
   options_.scheduler.running_max = sequences_;
+  // All are submitted at once.
+  options_.scheduler.waiting_max = std::max(options_.scheduler.waiting_max, sequences_);
   // Repeats use the same prompts and must compute them again.
   options_.scheduler.prefix_cache = false;
   if (FollowsAsRank()) return Engine::Follow(options_);

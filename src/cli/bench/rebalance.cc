@@ -112,6 +112,8 @@ class BenchRebalanceCommand : public Command {
   Status Measure();
   Status TakeSteps();
   Status Watch();
+  // Prompts follow each other closely only if some wait.
+  int32_t in_flight() const { return sequences_ * (prompts_ ? 3 : 1); }
   bool enough() const { return placed_rounds_ == rounds_ || declined_; }
   double CostRatio() const;
   void Print() const;
@@ -219,6 +221,7 @@ Status BenchRebalanceCommand::Prepare() {
         !prompts_ && of_rank <= kParcelTokensMost * options_.mesh.tp ? "latency" : "throughput";
   }
   options_.scheduler.running_max = of_rank;
+  options_.scheduler.waiting_max = std::max(options_.scheduler.waiting_max, in_flight());
   options_.scheduler.prefix_cache = false;
   if (prompts_) {
     output_tokens_ = 1;
@@ -240,8 +243,7 @@ Status BenchRebalanceCommand::Prepare() {
 }
 
 Status BenchRebalanceCommand::Measure() {
-  // Prompts follow each other closely only if some wait.
-  Load load(*engine_, {.sequences = sequences_ * (prompts_ ? 3 : 1),
+  Load load(*engine_, {.sequences = in_flight(),
                        .input_tokens = input_tokens_,
                        .output_tokens = output_tokens_,
                        .seed = seed_.value_or(0)});
