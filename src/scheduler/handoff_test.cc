@@ -205,6 +205,30 @@ TEST_F(HandoffTest, APromptThatDoesNotArriveIsComputedHere) {
   EXPECT_EQ(s_.stats().moves_failed, 1);
 }
 
+TEST_F(HandoffTest, TokensThatArriveDoNotCountAsComputedHere) {
+  const auto decode = [&](int32_t tokens, TokenId first, std::string error = "") {
+    const SchedulerStats before = s_.stats();
+    const RequestId id = Send(MakeFor(RequestRole::kDecode, tokens, 2, first));
+    Step();
+    EXPECT_EQ(s_.stats().computed_tokens, before.computed_tokens) << "it may still arrive";
+    End(id, 42, std::move(error));
+    Drain();
+    const SchedulerStats after = s_.stats();
+    return std::pair(after.computed_tokens - before.computed_tokens,
+                     after.received_tokens - before.received_tokens);
+  };
+  EXPECT_EQ(decode(200, 10), std::pair(int64_t{0}, int64_t{200}));
+  EXPECT_EQ(decode(260, 10), std::pair(int64_t{0}, int64_t{260 - 192})) << "the rest is reused";
+  EXPECT_EQ(decode(200, 3000, "the peer is gone"), std::pair(int64_t{200}, int64_t{0}));
+  Send(MakeFor(RequestRole::kBoth, 100, 2, 4000));
+  Drain();
+  const SchedulerStats stats = s_.stats();
+  EXPECT_EQ(stats.computed_tokens, 200 + 100);
+  EXPECT_EQ(stats.computed_tokens, stats.prefill_tokens);
+  EXPECT_EQ(stats.computed_tokens + stats.received_tokens + stats.reused_tokens,
+            stats.prompt_tokens);
+}
+
 TEST_F(HandoffTest, APromptForOthersIsKeptUntilItHasLeft) {
   const RequestId id = Send(MakeFor(RequestRole::kPrefill, 200, 50));
   EXPECT_EQ(Step().rows.at(0).token_count, 200);

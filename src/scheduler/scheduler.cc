@@ -109,6 +109,8 @@ SchedulerStats Scheduler::stats() const {
                        .blocks_cached = std::vector<int64_t>(groups),
                        .prompt_tokens = admitted.prompt_tokens,
                        .reused_tokens = admitted.reused_tokens,
+                       .computed_tokens = admitted.computed_tokens,
+                       .received_tokens = admitted.received_tokens,
                        .reuse_stops = admitted.reuse_stops,
                        .lost_tokens = admitted.lost_tokens,
                        .steps = planned.steps,

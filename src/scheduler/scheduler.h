@@ -41,6 +41,8 @@ struct SchedulerStats {
   int32_t pages_total = 0, pages_used = 0, pages_cached = 0;
   std::vector<int64_t> blocks_used, blocks_cached;  // by group
   int64_t prompt_tokens = 0, reused_tokens = 0;     // of requests at their first admission
+  // The others, once it is known: computed here, or another engine has handed their pages over.
+  int64_t computed_tokens = 0, received_tokens = 0;
   std::array<int64_t, kReuseStops> reuse_stops{};   // the same requests, by why not more
   std::array<int64_t, kReuseStops> lost_tokens{};   // their tokens that were computed, by why
   int64_t evictions_full = 0, evictions_state = 0;

@@ -154,13 +154,8 @@ void ServerMetrics::AddLabelled() {
   };
   for (int status : kStatuses) rejections_[status] = rejected(std::to_string(status));
   rejections_[0] = rejected("other");
+  AddPrompts();
   AddDraftsAndExperts();
-  constexpr std::string_view kSources[] = {"local_compute", "local_cache_hit"};
-  for (size_t i = 0; i < by_source_.size(); ++i) {
-    by_source_[i] = &registry_.AddCounter(
-        "braid:prompt_tokens_by_source_total",
-        "Prompt tokens by source: computed or from the prefix cache.", With("source", kSources[i]));
-  }
   for (const std::string& group : shown_.cache_groups) {
     for (const char* state : {"used", "cached"}) {
       MetricsRegistry::Labels labels = With("group", group);
@@ -192,6 +187,19 @@ void ServerMetrics::AddLabelled() {
         "braid:cache_pages",
         "Pages of the cache arena: used by running requests, cached for later ones, free.",
         With("state", kStates[i]));
+  }
+}
+
+// Where the tokens of prompts came from, and why not more of them were reused.
+void ServerMetrics::AddPrompts() {
+  constexpr std::string_view kSources[] = {"local_compute", "local_cache_hit",
+                                           "external_kv_transfer"};
+  for (size_t i = 0; i < by_source_.size(); ++i) {
+    by_source_[i] = &registry_.AddCounter(
+        "braid:prompt_tokens_by_source_total",
+        "Prompt tokens by source: computed here, from the prefix cache or a tier below it, or "
+        "computed by another engine, which handed their pages over.",
+        With("source", kSources[i]));
   }
   for (size_t i = 0; i < kReuseStops; ++i) {
     const char* reason = NameOf(static_cast<ReuseStop>(i));
@@ -406,8 +414,9 @@ std::string ServerMetrics::Text(const Outside& outside) {
   AdvanceTo(steps_, static_cast<double>(scheduler.steps));
   AdvanceTo(prefill_rows_, static_cast<double>(scheduler.prefill_tokens));
   step_seconds_.Set(static_cast<double>(stats.step_us_last) / 1e6);
-  AdvanceTo(*by_source_[0], static_cast<double>(scheduler.prompt_tokens - scheduler.reused_tokens));
+  AdvanceTo(*by_source_[0], static_cast<double>(scheduler.computed_tokens));
   AdvanceTo(*by_source_[1], static_cast<double>(scheduler.reused_tokens));
+  AdvanceTo(*by_source_[2], static_cast<double>(scheduler.received_tokens));
   for (size_t group = 0; group < scheduler.blocks_used.size(); ++group) {
     blocks_[2 * group]->Set(static_cast<double>(scheduler.blocks_used[group]));
     blocks_[2 * group + 1]->Set(static_cast<double>(scheduler.blocks_cached[group]));

@@ -53,6 +53,7 @@ class ServerMetrics {
  private:
   MetricsRegistry::Labels With(const std::string& label, std::string_view value) const;
   void AddLabelled();
+  void AddPrompts();
   void AddDraftsAndExperts();
   void AddByLayer(const char* name, const char* help, std::vector<prometheus::Gauge*>& gauges);
   void AddHandoffs();
@@ -122,7 +123,7 @@ class ServerMetrics {
   prometheus::Gauge* grammar_bytes_;
   std::array<prometheus::Counter*, 4> finished_;    // all but kSent, which no API asks for
   std::map<int, prometheus::Counter*> rejections_;  // by status; 0: any other
-  std::array<prometheus::Counter*, 2> by_source_;   // computed, from the cache
+  std::array<prometheus::Counter*, 3> by_source_;   // computed, from the cache, received
   std::vector<prometheus::Gauge*> blocks_;          // of each group, used and cached
   std::array<prometheus::Gauge*, 3> pages_;         // used, cached, free
   std::array<prometheus::Counter*, kReuseStops> reuse_stops_;

@@ -85,6 +85,8 @@ TEST(ServerMetrics, TheEnginesNumbersAreCopied) {
   stats.scheduler.pages_cached = 5;
   stats.scheduler.prompt_tokens = 100;
   stats.scheduler.reused_tokens = 40;
+  stats.scheduler.computed_tokens = 35;
+  stats.scheduler.received_tokens = 25;
   stats.scheduler.blocks_used = {1, 2};
   stats.scheduler.blocks_cached = {3, 4};
   const std::string text =
@@ -105,8 +107,9 @@ TEST(ServerMetrics, TheEnginesNumbersAreCopied) {
   EXPECT_EQ(ValueOf(text, "braid:cache_pages", "\"used\""), "2");
   EXPECT_EQ(ValueOf(text, "braid:cache_pages", "\"cached\""), "5");
   EXPECT_EQ(ValueOf(text, "braid:cache_pages", "\"free\""), "1");
-  EXPECT_EQ(ValueOf(text, "braid:prompt_tokens_by_source_total", "local_compute"), "60");
+  EXPECT_EQ(ValueOf(text, "braid:prompt_tokens_by_source_total", "local_compute"), "35");
   EXPECT_EQ(ValueOf(text, "braid:prompt_tokens_by_source_total", "local_cache_hit"), "40");
+  EXPECT_EQ(ValueOf(text, "braid:prompt_tokens_by_source_total", "external_kv_transfer"), "25");
   EXPECT_EQ(
       ValueOf(text, "braid:cache_blocks", "group=\"attention\",model_name=\"m\",state=\"used\""),
       "1");

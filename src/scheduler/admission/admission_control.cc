@@ -119,10 +119,15 @@ void AdmissionControl::CountArrived(Sequence& s, int32_t end, int32_t from_disk)
   counts_.host_tokens += s.reuse.host;
 }
 
+void AdmissionControl::CountReceived(const Sequence& s, bool arrived) {
+  (arrived ? counts_.received_tokens : counts_.computed_tokens) += s.prompt_tokens() - s.planned;
+}
+
 void AdmissionControl::CountReuse(Sequence& s, const PrefixMatch& match) {
   s.reuse = {.tokens = match.tokens, .known = match.known, .stop = match.stop};
   counts_.prompt_tokens += s.prompt_tokens();
   counts_.reused_tokens += match.tokens;
+  if (!s.receives) counts_.computed_tokens += s.prompt_tokens() - match.tokens;
   ++counts_.reuse_stops[static_cast<size_t>(match.stop)];
   // Without a snapshot the tokens up to `known` are lost; those after it were never stored.
   const bool snapshot = match.stop == ReuseStop::kNoSnapshot;

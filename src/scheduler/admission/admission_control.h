@@ -38,6 +38,8 @@ class AdmissionControl {
   // What a sequence awaited from a tier is there: up to `end` it is reused,
   // and at most so many tokens came from disk.
   void CountArrived(Sequence& s, int32_t end, int32_t from_disk);
+  // What a sequence awaited from another engine has arrived, or is to be computed here.
+  void CountReceived(const Sequence& s, bool arrived);
   // Appends what a tier may begin to read for the first of those that wait: what it has beyond the
   // arena, each part once, within a bound for all of them together (read_ahead.cc).
   void PlanReadAhead(std::vector<PagesAhead>& ahead);
@@ -51,6 +53,7 @@ class AdmissionControl {
   // Of requests at their first admission.
   struct Counts {
     int64_t prompt_tokens = 0, reused_tokens = 0;
+    int64_t computed_tokens = 0, received_tokens = 0;  // the others, once that is known
     int64_t stored_tokens = 0;                       // of the reused: from a tier
     int64_t host_tokens = 0;                         // of those: it had them in memory
     std::array<int64_t, kReuseStops> reuse_stops{};  // the requests, by why they reused no more

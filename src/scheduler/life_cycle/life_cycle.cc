@@ -241,6 +241,7 @@ void LifeCycle::CompleteMove(const PagesMoved& event) {
 void LifeCycle::TakePages(Sequence& s, const PagesMoved& event) {
   s.receives = false;
   const bool here = event.error.empty() && event.token >= 0 && event.token < config_.vocabulary;
+  admission_.CountReceived(s, here);
   if (!here) return LoseBlocks(s);
   const int32_t start = s.planned;
   s.planned = s.prompt_tokens();
