@@ -42,6 +42,7 @@ ELSEWHERE = {
     "request_id_bytes": "framing_test.py::test_request_ids_come_back_and_bad_ones_are_replaced",
     "wrong_keys_per_second":
         "../cli/administration_test.py::test_an_address_that_tries_keys_is_held_off",
+    "prompt_logprob_entries": "../../src/server/serving/prepare_test.cc",
     "schema_bytes":
         "../client/strict_test.py::test_limits_of_grammars_are_those_of_the_table",
     "schema_depth":

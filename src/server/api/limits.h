@@ -18,6 +18,9 @@ inline constexpr Limit kFieldLimits[] = {
      "server/api/message_parsers.cc"},
     {"top_logprobs", 20, "", "`top_logprobs`, and `logprobs` of completions", 400,
      "server/api/api_request.cc"},
+    {"prompt_logprob_entries", 1 << 19, "entries",
+     "of prompts' log-probabilities: tokens, each with its alternatives, of all answers", 400,
+     "server/serving/prepare.cc"},
     {"logit_bias_entries", 1024, "entries", "of `logit_bias`", 400, "server/api/field_parsers.cc"},
     {"logit_bias", 100, "", "values in `logit_bias`", 400, "server/api/field_parsers.cc"},
     {"stop_strings", 16, "strings", "in `stop`", 400, "server/api/field_parsers.cc"},
@@ -44,6 +47,8 @@ inline constexpr size_t kMessagesMax = ValueOf(kFieldLimits, "messages");
 inline constexpr size_t kPartsMax = ValueOf(kFieldLimits, "message_parts");
 inline constexpr size_t kMessageNameBytesMax = ValueOf(kFieldLimits, "message_name_bytes");
 inline constexpr int64_t kTopLogprobsMax = ValueOf(kFieldLimits, "top_logprobs");
+inline constexpr int64_t kPromptLogprobEntriesMax =
+    ValueOf(kFieldLimits, "prompt_logprob_entries");
 inline constexpr size_t kLogitBiasMax = ValueOf(kFieldLimits, "logit_bias_entries");
 inline constexpr double kLogitBiasAbsMax = ValueOf(kFieldLimits, "logit_bias");
 inline constexpr size_t kStopStringsMax = ValueOf(kFieldLimits, "stop_strings");
@@ -63,7 +68,6 @@ inline constexpr size_t kCacheSaltBytesMax = ValueOf(kFieldLimits, "cache_salt_b
 inline constexpr int64_t kAnswersMax = 128;  // of a request: prompts times choices
 inline constexpr int64_t kMinTokensMax = 131072;
 inline constexpr int64_t kDraftTokensMax = 63;
-inline constexpr int64_t kPromptLogprobCellsMax = 1 << 19;  // some 400 MB of JSON
 inline constexpr size_t kShownBytesMax = 64;  // of a client's text that an error repeats
 inline constexpr int64_t kStoredResponsesMax = 16384;
 

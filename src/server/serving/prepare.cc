@@ -187,12 +187,12 @@ ApiStatus CheckPromptLogprobs(const std::vector<EncodedPrompt>& prompts, int32_t
   if (width < 0) return {};
   int64_t tokens = 0;
   for (const EncodedPrompt& prompt : prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
-  int64_t cells = tokens * (width + 1) * n;
-  if (cells <= limits::kPromptLogprobCellsMax) return {};
+  const int64_t entries = tokens * (width + 1) * n;
+  if (entries <= limits::kPromptLogprobEntriesMax) return {};
   return ApiError{400,
                   fmt::format("prompt_logprobs: {} prompt tokens with {} alternatives each are "
                               "too many; at most {} entries are made",
-                              tokens * n, width, limits::kPromptLogprobCellsMax),
+                              tokens * n, width, limits::kPromptLogprobEntriesMax),
                   "prompt_logprobs"};
 }
 

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include "server/api/limits.h"
+
 namespace braid {
 namespace {
 
@@ -197,18 +199,21 @@ TEST_F(PrepareTest, APromptThatLeavesNoRoomIsRefusedWithTheNumbers) {
             1);
 }
 
-// 8,000 tokens, each with 20 alternatives and itself: 2^19 entries are three such answers.
+// Each token has itself and its alternatives; the table's limit is eight answers of 4,096 tokens
+// with 15.
 TEST_F(PrepareTest, MorePromptLogprobsThanARequestMayHaveAreRefusedWithTheNumbers) {
   service_.context.card.context_tokens_max = 8192;
-  const auto body = [](int n) {
+  const auto body = [](size_t tokens) {
     return json::serialize(json::object{
-        {"prompt", json::array(8000, 5)}, {"n", n}, {"max_tokens", 1}, {"prompt_logprobs", 20}});
+        {"prompt", json::array(tokens, 5)}, {"n", 8}, {"max_tokens", 1}, {"prompt_logprobs", 15}});
   };
-  EXPECT_TRUE(Plan(kCompletions, body(3)));
-  const ApiError refused = Error(kCompletions, body(4));
+  constexpr int64_t kEntries = limits::ValueOf(limits::kFieldLimits, "prompt_logprob_entries");
+  ASSERT_EQ(kEntries, 4096 * 16 * 8);
+  EXPECT_TRUE(Plan(kCompletions, body(4096)));
+  const ApiError refused = Error(kCompletions, body(4097));
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(refused.param, "prompt_logprobs");
-  EXPECT_NE(refused.message.find("32000 prompt tokens"), std::string::npos) << refused.message;
+  EXPECT_NE(refused.message.find("32776 prompt tokens"), std::string::npos) << refused.message;
   EXPECT_NE(refused.message.find("at most 524288 entries"), std::string::npos) << refused.message;
 }
 
