@@ -33,8 +33,9 @@ struct Arena {
 
 struct Mover {
   virtual ~Mover() = default;
-  // Before the first move, and again when the arena was lost and is another one. Both outlive every
-  // move.
+  // Before the first move, and again when the arena was lost and is another one: then a tier posts
+  // all parts that it holds, for the scheduler has forgotten those of the moves that failed. Both
+  // outlive every move.
   virtual void Attach(const Arena& arena, const CacheGeometry& geometry) = 0;
   // Engine thread; must not block: the work is done elsewhere. Exactly one PagesMoved of this id is
   // posted to `events` later, from any thread. Until then the blocks are the move's: nobody writes

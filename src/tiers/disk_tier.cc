@@ -297,7 +297,9 @@ void DiskTier::State::WatchOthers() {
 // The mutex is held. Who hears of both drops first: what was found and is gone again was not found.
 void DiskTier::State::Tell() {
   if (events == nullptr || (news.added.empty() && news.dropped.empty())) return;
-  std::erase_if(news.added, [&](const KnownPart& part) { return !parts.contains(part); });
+  std::erase_if(news.added, [&](const KnownPart& part) {
+    return !parts.contains(part) && (options.host == nullptr || !options.host->Has(part));
+  });
   events->Post(std::exchange(news, {}));
 }
 
@@ -317,9 +319,20 @@ void DiskTier::Watch(EventSink& events) {
   state_->Tell();
 }
 
+// The scheduler has forgotten parts whose moves failed with the last arena; they are still here.
 void DiskTier::Attach(const Arena& arena, const CacheGeometry& geometry) {
-  state_->arena = arena;
-  state_->geometry = &geometry;
+  State& s = *state_;
+  const bool again = s.geometry != nullptr;
+  s.arena = arena;
+  s.geometry = &geometry;
+  if (!again) return;
+  const auto lock = s.Lock();
+  for (const auto& [part, place] : s.parts) s.news.added.push_back(part);
+  if (s.options.host != nullptr) {
+    const std::vector<KnownPart> kept = s.options.host->All();
+    s.news.added.insert(s.news.added.end(), kept.begin(), kept.end());
+  }
+  s.Tell();
 }
 
 void DiskTier::Start(const PageMove& move, EventSink& events) {

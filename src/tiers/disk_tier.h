@@ -54,7 +54,7 @@ class DiskTier final : public Mover {
   ~DiskTier() override;  // ends what is under way
 
   // From now on `events` is told what the tier holds: at once, and when other servers or the bound
-  // change it. It outlives the tier.
+  // change it, and again all of it when another arena is attached. It outlives the tier.
   void Watch(EventSink& events);
   void Attach(const Arena& arena, const CacheGeometry& geometry) override;
   void Start(const PageMove& move, EventSink& events) override;

@@ -2,10 +2,10 @@
 // index and segments; bytes are read and written without it, through descriptors that stay open
 // while somebody uses them.
 //
-// Files are opened, made and dropped under it, so neither the engine thread nor the network thread
-// ever takes it. The engine thread takes the mutexes of the queue and of the memory, and notes when
-// it cleared: whoever takes the other next (Lock) first forgets what was there then, and the thread
-// that watches removes the files.
+// Files are opened, made and dropped under it, so the network thread never takes it, and the engine
+// thread only when it attaches another arena. Else the engine thread takes the mutexes of the queue
+// and of the memory, and notes when it cleared: whoever takes the other next (Lock) first forgets
+// what was there then, and the thread that watches removes the files.
 #pragma once
 
 #include <algorithm>

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <future>
 #include <latch>
+#include <set>
 
 #include "scheduler/inbox.h"
 #include "tiers/disk_tier.h"
@@ -176,6 +177,36 @@ TEST_F(FarArenaTest, WhatDoesNotArriveIsLost) {
   EXPECT_THAT(in.error, HasSubstr("the device is lost"));
   far_.lost = false;
   ExpectRestored();
+}
+
+// The scheduler forgets what a failed move was to bring, whatever the reason.
+TEST_F(FarArenaTest, WhatItHoldsIsToldAgainWithAnotherArena) {
+  const auto host = HostPages::Create(1 << 20);
+  ASSERT_TRUE(host.ok());
+  const auto told = [&] {
+    tier_->Attach(far_.arena(), kGeometry);
+    std::set<KnownPart> known;
+    for (const Event& event : inbox_.Take()) {
+      const auto* news = std::get_if<PagesKnown>(&event);
+      if (news != nullptr) known.insert(news->added.begin(), news->added.end());
+    }
+    return known;
+  };
+  std::set<KnownPart> all;
+  for (const PagePart& part : Parts()) all.insert({part.key, part.kind});
+  for (const bool on_disk : {true, false}) {
+    SCOPED_TRACE(on_disk);
+    Open(on_disk ? directory_ : "", on_disk ? nullptr : host->get());
+    EXPECT_THAT(told(), IsEmpty());
+    Fill();
+    EXPECT_EQ(Move(Direction::kOut).error, "");
+    far_.lost = true;
+    EXPECT_THAT(Move(Direction::kIn).lost, ElementsAre(0, 1));
+    far_.lost = false;
+    EXPECT_EQ(told(), all);
+    tier_->BeginClear();
+    EXPECT_THAT(told(), IsEmpty()) << "it is cleared";
+  }
 }
 
 // Attached again, as after a lost device.

@@ -42,6 +42,15 @@ bool HostPages::Has(const KnownPart& part) const {
   return at != entries_.end() && at->second.whole;
 }
 
+std::vector<KnownPart> HostPages::All() const {
+  std::vector<KnownPart> all;
+  std::lock_guard lock(mutex_);
+  for (const auto& [part, entry] : entries_) {
+    if (entry.whole) all.push_back(part);
+  }
+  return all;
+}
+
 bool HostPages::Read(const KnownPart& part, const PartPieces& pieces) {
   int64_t bytes = 0;
   for (const auto& piece : pieces) bytes += std::ssize(piece);

@@ -27,6 +27,7 @@ class HostPages {
   HostPages& operator=(const HostPages&) = delete;
 
   bool Has(const KnownPart& part) const;
+  std::vector<KnownPart> All() const;  // that can be read, in any order
   // Copies the part out; false: it is not there.
   bool Read(const KnownPart& part, const PartPieces& pieces);
   // Copies the part in, of a move that began at a time, and appends to `gone` what made way. True:

@@ -125,6 +125,16 @@ TEST(HostPages, WhatIsLargerThanTheMemoryIsNotKept) {
   EXPECT_TRUE(Comes(*pages, 1, 500));
 }
 
+TEST(HostPages, AllAreThoseThatCanBeRead) {
+  const auto pages = *HostPages::Create(512);
+  EXPECT_THAT(pages->All(), IsEmpty());
+  std::vector<KnownPart> gone;
+  for (uint64_t i = 0; i < 3; ++i) EXPECT_TRUE(Put(*pages, i, 256, gone));
+  EXPECT_THAT(pages->All(), ::testing::UnorderedElementsAre(Part(1), Part(2)));
+  pages->Clear(1);
+  EXPECT_THAT(pages->All(), IsEmpty());
+}
+
 TEST(HostPages, AClearForgetsAllAndWhatWasToCome) {
   const auto pages = *HostPages::Create(1024);
   std::vector<KnownPart> gone;
