@@ -26,7 +26,9 @@ import pathlib
 import shlex
 import statistics
 import subprocess
+import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 SMALL = "mid,vocab_size=8192,hidden_size=512,num_experts=32,moe_intermediate_size=256,"
@@ -183,6 +185,10 @@ def with_links(bench, lines, model):
     return path
 
 
+def show_progress(text):
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
 def cells_of(options):
     sequences, contexts = (SEQUENCES[:2], CONTEXTS[:2]) if options.quick else (SEQUENCES, CONTEXTS)
     return [(s, c) for c in contexts for s in sequences if s * c <= options.tokens_max]
@@ -197,8 +203,9 @@ def one_rank(bench, name, options):
         return [], []
     model, lines = bench.model(name), bench.new_lines(name)
     measured, gained = {}, {}
-    for _ in range(options.rounds):
+    for round_ in range(options.rounds):
         for weights in formats:
+            show_progress(f"round {round_ + 1} of {options.rounds}: {name}, {weights}")
             bench.calibrate(lines, model, weights, only_weights=weights != formats[0])
             for cell in gains:
                 found = bench.gain(model, weights, *cell)
@@ -228,7 +235,8 @@ def two_ranks(bench, name, options):
     bench = Bench(options.braid, f"{options.run_with} taskset -c {cpus}", bench.folder)
     model, lines = bench.model(name), bench.new_lines(f"{name}.ranks")
     weights, measured = "bf16", {}
-    for _ in range(options.rounds):
+    for round_ in range(options.rounds):
+        show_progress(f"round {round_ + 1} of {options.rounds}: {name}, two ranks")
         bench.calibrate(lines, model, weights, both_cores=True)
         for cell in [cell for cell in cells_of(options) if cell[1] == CONTEXTS[1]]:
             found = bench.offline(model, weights, *cell, "--draft", "off", "--tp", 2,
