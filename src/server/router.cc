@@ -29,6 +29,7 @@ void Router::SetReady(ServerContext context) {
   state_.memory.SetLimits(
       {.server_bytes = RequestMemory(config, tokens), .process_bytes = process});
   service_ = std::make_unique<Service>(config, std::move(context), state_.seed_base);
+  service_->memory = &state_.memory;
   state_.ready.store(service_.get());
 }
 

@@ -73,6 +73,7 @@ struct Service {
   ResponseStore responses;
   const uint64_t seed_base;
   std::unique_ptr<CompileQueue> compiles;  // null: there are no grammars
+  MemoryBudget* memory = nullptr;          // pays for log-probabilities; null: they do not count
 
   // After how many seconds the queue should have a place again.
   int32_t RetryAfterSeconds() const {

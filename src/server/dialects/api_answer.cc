@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "server/dialects/stream_error.h"
 #include "server/http/framing.h"
 
 namespace braid {
@@ -12,6 +13,8 @@ namespace {
 
 // Log-probabilities that become text while others wait: 2 to 3 us each.
 constexpr int64_t kEntriesAtOnce = 2048;
+// What the JSON of a log-probability takes, an estimate: 330 bytes of values and keys, and text.
+constexpr int64_t kJsonBytesPerEntry = 400;
 
 int64_t EntriesOf(std::span<const TokenLogprob> tokens) {
   int64_t entries = std::ssize(tokens);
@@ -26,6 +29,18 @@ int64_t EntriesOf(const std::vector<ChoiceDelta>& deltas) {
   return entries;
 }
 
+// Of what is written while others wait, nothing is held.
+int64_t JsonBytesOf(int64_t entries) {
+  return entries > kEntriesAtOnce ? entries * kJsonBytesPerEntry : 0;
+}
+
+// As the generation holds it.
+int64_t PromptMemoryOf(const std::vector<ChoiceDelta>& deltas) {
+  int64_t bytes = 0;
+  for (const ChoiceDelta& delta : deltas) bytes += MemoryOf(delta.prompt_logprobs);
+  return bytes;
+}
+
 }  // namespace
 
 ApiAnswer::ApiAnswer(std::unique_ptr<Generation> generation, AnswerShape shape)
@@ -35,18 +50,27 @@ ApiAnswer::ApiAnswer(std::unique_ptr<Generation> generation, AnswerShape shape)
       format_(MakeAnswerFormat(*generation_, std::move(shape))) {}
 
 AnswerStep ApiAnswer::Take() {
+  generation_->FreeMemory(std::exchange(unsent_bytes_, 0));  // they are sent
   std::vector<ChoiceDelta> deltas = generation_->Poll();
   return streams_ ? TakeEvents(std::move(deltas)) : TakeWhole(std::move(deltas));
 }
 
 AnswerStep ApiAnswer::TakeEvents(std::vector<ChoiceDelta> deltas) {
   AnswerStep step{.last = generation_->finished()};
-  const bool takes_long = EntriesOf(deltas) > kEntriesAtOnce;
-  step.work = [this, deltas = std::move(deltas)](AnswerStep& out) {
+  const int64_t json_bytes = JsonBytesOf(EntriesOf(deltas));
+  step.work = [this, json_bytes, deltas = std::move(deltas)](AnswerStep& out) {
+    if (!generation_->HoldMemory(json_bytes)) {
+      out.events = StreamError(endpoint_, EndError(EndReason::kNoMemory));
+      out.last = true;
+      return;
+    }
     for (const ChoiceDelta& delta : deltas) out.events += format_->Events(delta);
     if (out.last) out.events += format_->End();
+    const int64_t held = json_bytes + PromptMemoryOf(deltas);
+    unsent_bytes_ = std::min<int64_t>(held, std::ssize(out.events));
+    generation_->FreeMemory(held - unsent_bytes_);
   };
-  if (!takes_long) std::exchange(step.work, nullptr)(step);
+  if (json_bytes == 0) std::exchange(step.work, nullptr)(step);
   return step;
 }
 
@@ -70,12 +94,18 @@ AnswerStep ApiAnswer::TakeWhole(std::vector<ChoiceDelta> deltas) {
   }
   std::sort(merged_.begin(), merged_.end(),
             [](const ChoiceDelta& a, const ChoiceDelta& b) { return a.index < b.index; });
-  const bool takes_long = EntriesOf(merged_) > kEntriesAtOnce;
-  step.work = [this](AnswerStep& out) {
-    out.response = HttpResponse{.body = json::serialize(format_->Whole(merged_))};
+  const int64_t json_bytes = JsonBytesOf(EntriesOf(merged_));
+  step.work = [this, json_bytes](AnswerStep& out) {
+    if (generation_->HoldMemory(json_bytes)) {
+      out.response = HttpResponse{.body = json::serialize(format_->Whole(merged_))};
+    } else {
+      format_.reset();
+      out.response = ErrorResponse(EndError(EndReason::kNoMemory), endpoint_ == kMessages);
+    }
+    generation_->FreeMemory(json_bytes + PromptMemoryOf(merged_));
     merged_.clear();  // its client may read the answer slowly
   };
-  if (!takes_long) std::exchange(step.work, nullptr)(step);
+  if (json_bytes == 0) std::exchange(step.work, nullptr)(step);
   return step;
 }
 

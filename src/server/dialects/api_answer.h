@@ -1,4 +1,6 @@
-// An Answer made of a Generation and a format: streamed as SSE or collected into one response.
+// An Answer made of a Generation and a format: streamed as SSE or collected into one response. It
+// holds memory for many log-probabilities: for their JSON while it is made, then for its text until
+// that is sent (of a whole answer, the connection does).
 #pragma once
 
 #include <memory>
@@ -30,6 +32,7 @@ class ApiAnswer final : public Answer {
   const bool streams_;
   std::unique_ptr<AnswerFormat> format_;
   std::vector<ChoiceDelta> merged_;  // by index; when not streaming
+  int64_t unsent_bytes_ = 0;         // held for the events that the last Take gave
 };
 
 }  // namespace braid

@@ -1,10 +1,11 @@
 // Admission control for the server's memory (--server-memory), in addition to the engine's: request
-// bodies until they are prepared, and the memory that preparation needs. Code that needs memory
-// takes a hold first or refuses the request. The budget also checks the process's resident memory,
-// which covers what no hold counts: grammars, unread answers, free memory that the allocator keeps.
-// Thread-safe.
+// bodies until they are prepared, the memory that preparation needs, large answers and their
+// log-probabilities. Code that needs memory takes a hold first or refuses the request. The budget
+// also checks the process's resident memory, which covers what no hold counts: grammars, unread
+// answers, free memory that the allocator keeps. Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -35,6 +36,12 @@ class MemoryBudget {
     int64_t bytes() const { return bytes_; }
     // Holds `more` bytes, too. False, and counted as shed, unless they plus `spare` are free.
     bool Grow(int64_t more, int64_t spare);
+    // Returns `less` of its bytes, all of them at most.
+    void Shrink(int64_t less) {
+      less = std::min(less, bytes_);
+      budget_->used_ -= less;
+      bytes_ -= less;
+    }
 
    private:
     MemoryBudget* budget_;

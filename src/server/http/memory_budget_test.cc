@@ -75,6 +75,20 @@ TEST(MemoryBudget, AHoldGrowsWhileThereIsRoomAndGivesAllBack) {
   EXPECT_EQ(budget.stats().shed, 1);
 }
 
+TEST(MemoryBudget, AHoldThatShrinksGivesNoMoreBackThanItHas) {
+  MemoryBudget budget({.server_bytes = 100});
+  auto hold = budget.Take(60, 0);
+  ASSERT_TRUE(hold);
+  hold->Shrink(20);
+  EXPECT_EQ(hold->bytes(), 40);
+  EXPECT_EQ(budget.stats().used_bytes, 40);
+  hold->Shrink(50);
+  EXPECT_EQ(hold->bytes(), 0);
+  EXPECT_EQ(budget.stats().used_bytes, 0);
+  hold.reset();
+  EXPECT_EQ(budget.stats().used_bytes, 0);
+}
+
 TEST(MemoryBudget, AHoldThatGrowsInSmallStepsIsLargeInTheEnd) {
   constexpr int64_t kMib = 1 << 20;
   MemoryBudget budget({.server_bytes = 1000 * kMib, .process_bytes = 500 * kMib});

@@ -53,7 +53,7 @@ struct HttpResponse {
 };
 
 // Why the server, not the engine, ends an answer.
-enum class EndReason { kDrained, kTooLong, kQueuedTooLong, kSlowReader, kAborted };
+enum class EndReason { kDrained, kTooLong, kQueuedTooLong, kSlowReader, kAborted, kNoMemory };
 
 // What Take gives. If `work` is set, it fills in the events or the response: it takes long, and may
 // run on any thread while nothing else is asked of the answer.

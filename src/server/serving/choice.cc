@@ -20,6 +20,14 @@ int64_t CountCharacters(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
+int64_t MemoryOf(std::span<const TokenLogprob> entries) {
+  int64_t bytes = std::ssize(entries) * int64_t{sizeof(TokenLogprob)};
+  for (const TokenLogprob& entry : entries) {
+    bytes += std::ssize(entry.top) * int64_t{sizeof(entry.top[0])};
+  }
+  return bytes;
+}
+
 void ChoiceDelta::Merge(ChoiceDelta later) {
   for (AnswerEvent& event : later.events) AddEvent(std::move(event), &events);
   Append(&tokens, std::move(later.tokens));

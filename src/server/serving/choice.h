@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@
 #include "text/tokens/detokenizer.h"
 
 namespace braid {
+
+// What log-probabilities take in memory.
+int64_t MemoryOf(std::span<const TokenLogprob> entries);
 
 // New output of one choice.
 struct ChoiceDelta {

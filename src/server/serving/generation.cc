@@ -18,6 +18,8 @@ ApiError EndError(EndReason reason) {
       return {503, "the request took too long", {}, "request_timeout"};
     case EndReason::kQueuedTooLong:
       return {503, "the request waited too long in the queue", {}, "queue_timeout"};
+    case EndReason::kNoMemory:
+      return {503, "no memory for the answer's log-probabilities; try again", {}, "overloaded"};
     case EndReason::kSlowReader:
       break;
   }
@@ -227,6 +229,10 @@ void Generation::Collect(Running& running, std::vector<ChoiceDelta>* deltas) {
     } else if (output.finish == FinishReason::kAbort) {
       error_ = EndError(EndReason::kDrained);
     }
+    if (!HoldMemory(MemoryOf(output.prompt_logprobs))) {
+      out_of_memory_ = true;
+      break;
+    }
     std::optional<ChoiceDelta> delta = running.choice.Add(std::move(arrival.output));
     if (delta && merged) {
       merged->Merge(*std::move(delta));
@@ -247,9 +253,24 @@ std::vector<ChoiceDelta> Generation::Poll() {
   if (shown_.end_asked.exchange(false)) End(EndReason::kAborted);
   std::vector<ChoiceDelta> deltas = std::exchange(ending_, {});
   for (Running& running : running_) {
-    if (running.open) Collect(running, &deltas);
+    if (running.open && !out_of_memory_) Collect(running, &deltas);
+  }
+  if (out_of_memory_) {
+    End(EndReason::kNoMemory);
+    for (ChoiceDelta& delta : std::exchange(ending_, {})) deltas.push_back(std::move(delta));
   }
   return deltas;
+}
+
+bool Generation::HoldMemory(int64_t bytes) {
+  MemoryBudget* const budget = service_.memory;
+  if (budget == nullptr || bytes == 0) return true;
+  if (memory_ == nullptr) memory_ = std::make_unique<MemoryBudget::Hold>(*budget, 0);
+  return memory_->Grow(bytes, budget->stats().limit_bytes / 2);
+}
+
+void Generation::FreeMemory(int64_t bytes) {
+  if (memory_ != nullptr) memory_->Shrink(bytes);
 }
 
 void Generation::End(EndReason reason) {

@@ -57,6 +57,12 @@ class Generation {
   // Ends the choices that still run; the next Poll returns their last deltas.
   void End(EndReason reason);
 
+  // Holds so many bytes more of the server's memory for the answer, of which answers leave half to
+  // requests; false: they are not free. What prompts' log-probabilities take is held as they come.
+  bool HoldMemory(int64_t bytes);
+  // Returns so many of them, all at most; the end of this object returns the rest.
+  void FreeMemory(int64_t bytes);
+
   bool finished() const { return open_ == 0 && ending_.empty(); }
   // The error, if it did not end normally.
   const std::optional<ApiError>& error() const { return error_; }
@@ -95,6 +101,8 @@ class Generation {
   std::vector<ChoiceDelta> ending_;
   std::unique_ptr<TenantLoad::Place> place_;
   std::optional<GrammarLibrary::Hold> hold_;
+  std::unique_ptr<MemoryBudget::Hold> memory_;
+  bool out_of_memory_ = false;
   std::optional<ApiError> error_;
   ActiveRequest shown_;  // on the board
   GenerationTimes times_;

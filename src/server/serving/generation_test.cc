@@ -36,6 +36,9 @@ class StepExecutor final : public Executor {
                            .token = row.sample ? kToken : TokenId{-1},
                            .error = error_,
                            .error_code = error_code_});
+      if (row.prompt_logprobs) {
+        done.rows.back().prompt_logprobs.resize(static_cast<size_t>(row.token_count));
+      }
     }
     events.Post(std::move(done));
   }
@@ -242,6 +245,7 @@ TEST_F(GenerationTest, EachReasonHasItsStatusAndCode) {
   is(EndReason::kTooLong, 503, "request_timeout");
   is(EndReason::kQueuedTooLong, 503, "queue_timeout");
   is(EndReason::kSlowReader, 503, "slow_reader");
+  is(EndReason::kNoMemory, 503, "overloaded");
 }
 
 TEST_F(GenerationTest, AQueuedRequestIsOverdueAfterTheQueuesTimeAndARunningOneAfterItsOwn) {
@@ -377,6 +381,33 @@ TEST_F(GenerationTest, DestroyingItAbortsItInTheEngine) {
   executor_.Allow(-1);
   while (driver_.stats().scheduler.running > 0) std::this_thread::yield();
   EXPECT_THAT(Metrics(), HasSubstr("finished_reason=\"abort\",model_name=\"m\"} 1"));
+}
+
+TEST_F(GenerationTest, LogprobsOfAPromptAreHeldOrEndIt) {
+  RunEngine();
+  executor_.Allow(-1);
+  constexpr int64_t kBytes = 50 * int64_t{sizeof(TokenLogprob)};
+  for (const bool fits : {true, false}) {
+    MemoryBudget budget({.server_bytes = 2 * kBytes - (fits ? 0 : 2)});
+    service_.memory = &budget;
+    GenerationPlan plan = Plan({50}, 1, 3);
+    plan.choices[0].request.prompt_logprobs = 0;
+    auto generation = Start(std::move(plan));
+    Finish(*generation, 1);
+    EXPECT_EQ(budget.stats().used_bytes, fits ? kBytes : 0);
+    EXPECT_EQ(generation->error().has_value(), !fits);
+    if (fits) {
+      EXPECT_FALSE(generation->HoldMemory(1)) << "half is left to requests";
+      generation->FreeMemory(100);
+      EXPECT_TRUE(generation->HoldMemory(1));
+      EXPECT_EQ(budget.stats().used_bytes, kBytes - 99);
+    } else {
+      EXPECT_EQ(generation->error()->status, 503);
+      EXPECT_THAT(generation->error()->message, HasSubstr("log-probabilities"));
+    }
+    generation.reset();
+    EXPECT_EQ(budget.stats().used_bytes, 0);
+  }
 }
 
 TEST_F(GenerationTest, GeneratedTokensAreTakenFromItsTenantsMinute) {
