@@ -47,8 +47,7 @@ inline constexpr size_t kMessagesMax = ValueOf(kFieldLimits, "messages");
 inline constexpr size_t kPartsMax = ValueOf(kFieldLimits, "message_parts");
 inline constexpr size_t kMessageNameBytesMax = ValueOf(kFieldLimits, "message_name_bytes");
 inline constexpr int64_t kTopLogprobsMax = ValueOf(kFieldLimits, "top_logprobs");
-inline constexpr int64_t kPromptLogprobEntriesMax =
-    ValueOf(kFieldLimits, "prompt_logprob_entries");
+inline constexpr int64_t kPromptLogprobEntriesMax = ValueOf(kFieldLimits, "prompt_logprob_entries");
 inline constexpr size_t kLogitBiasMax = ValueOf(kFieldLimits, "logit_bias_entries");
 inline constexpr double kLogitBiasAbsMax = ValueOf(kFieldLimits, "logit_bias");
 inline constexpr size_t kStopStringsMax = ValueOf(kFieldLimits, "stop_strings");
