@@ -39,7 +39,8 @@ struct ExpertsArgs {
   // then packed once, however many tokens have them.
   const int32_t* x_at = nullptr;
   const PackedMatrix* gate_up =
-      nullptr;  // 2 * experts matrices [width, hidden]: gate 0, up 0, gate 1 …
+      nullptr;  // 2 * experts matrices [width, hidden]: gate 0, up 0, gate 1 …, where gate and
+                // up have one order of columns
   const PackedMatrix* down = nullptr;  // experts matrices [hidden, width]
   const int32_t* ids = nullptr;        // [tokens, top_k], ascending per token
   const float* weights = nullptr;      // [tokens, top_k]

@@ -205,6 +205,47 @@ TEST(ExpandLatent, EveryCandidateAgreesWithTheReferenceOnAnyNumberOfThreads) {
   }
 }
 
+TEST(ExpandLatent, HeadsHaveOneOrderOfColumns) {
+  const AttentionShape cached{11, 1, 72, DType::kF32, 48, true};
+  Rng rng(5);
+  const OwnedWeights keys(rng, OwnedWeights(rng, WeightFormat::kI8, 11, 20, 48), 11);
+  const OwnedWeights values(rng, OwnedWeights(rng, WeightFormat::kI8, 11, 56, 48), 11);
+  for (Isa isa : TestIsas()) {
+    TestContext base(Isa::kBase), test(isa, 3);
+    const OwnedMatrix expected = Expanded(base.context, cached, keys, values).Rows();
+    const OwnedMatrix got = Expanded(test.context, cached, keys, values).Rows();
+    // A number near a rounding edge may become the code on either side of it.
+    EXPECT_LT(RelativeError(got.view, expected.view), 2e-2) << NameOf(isa);
+  }
+}
+
+TEST(HeadLinear, EveryHeadHasItsOwnOrderOfColumns) {
+  constexpr int64_t kRows = 5, kHeads = 3, kOutputs = 20, kDepth = 48;
+  Rng rng(7);
+  const OwnedWeights w(rng, WeightFormat::kI8, kHeads, kOutputs, kDepth), ordered(rng, w, 1);
+  const OwnedMatrix x(rng, kRows, kHeads * kDepth);
+  OwnedMatrix gathered(kRows, kHeads * kDepth);
+  for (int64_t i = 0; i < kHeads * kDepth; ++i) {
+    const int64_t head = i / kDepth, input = ordered.matrix.order(head)[i % kDepth];
+    for (int64_t r = 0; r < kRows; ++r) {
+      gathered.view.row(r)[i] = x.view.row(r)[head * kDepth + input];
+    }
+  }
+  const auto product = [&](Isa isa, const OwnedMatrix& of, const OwnedWeights& weights) {
+    TestContext test(isa, 2);
+    OwnedMatrix y(kRows, kHeads * kOutputs);
+    HeadLinear(test.context, {.x = of.view,
+                              .x_step = kDepth,
+                              .w = &weights.matrix,
+                              .y = y.view,
+                              .y_step = kOutputs});
+    return y;
+  };
+  for (Isa isa : TestIsas()) {
+    EXPECT_EQ(product(isa, x, ordered).values, product(isa, gathered, w).values) << NameOf(isa);
+  }
+}
+
 // See KeepValueFinite in ops/cpu/kv_row.h.
 TEST(ExpandLatent, ABf16ValueThatIsNotFiniteIsZeroAndItsKeyNoNumber) {
   constexpr int64_t kBad = 70;

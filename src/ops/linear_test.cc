@@ -54,6 +54,32 @@ TEST(Linear, ARowsBitsDoNotDependOnTheRowsBesideItOrOnTheThreads) {
   }
 }
 
+TEST(Linear, AnOrderOfColumnsChangesWhichInputsTheyMeetAndNoBit) {
+  for (const LinearCase& c : LinearCases()) {
+    if (!RowOf(c.format).integers) continue;
+    Rng rng(static_cast<uint64_t>(c.rows + c.k));
+    const OwnedWeights w(rng, c.format, 1, c.n, c.k), ordered(rng, w, 1);
+    const uint16_t* order = ordered.matrix.order(0);
+    const OwnedMatrix x(rng, c.rows, c.k);
+    OwnedMatrix gathered(c.rows, c.k), expected(c.rows, c.n), y(c.rows, c.n);
+    std::vector<float> by_column(static_cast<size_t>(c.k)), by_input = by_column;
+    w.matrix.ReadRow(0, c.n - 1, by_column.data());
+    ordered.matrix.ReadRow(0, c.n - 1, by_input.data());
+    for (int64_t col = 0; col < c.k; ++col) {
+      for (int64_t r = 0; r < c.rows; ++r) gathered.view.row(r)[col] = x.view.row(r)[order[col]];
+      ASSERT_EQ(by_input[order[col]], by_column[static_cast<size_t>(col)]);
+      ASSERT_EQ(ordered.matrix.At(0, c.n - 1, order[col]), w.matrix.At(0, c.n - 1, col));
+    }
+    for (Isa isa : TestIsas()) {
+      TestContext test(isa, 2);
+      Linear(test.context, {.x = gathered.view, .w = &w.matrix, .y = expected.view});
+      Linear(test.context, {.x = x.view, .w = &ordered.matrix, .y = y.view});
+      ASSERT_TRUE(SameBits(y.values.data(), expected.values.data(), c.rows * c.n))
+          << NameOf(isa) << " " << NameOf(c.format) << " " << c.rows << "x" << c.n << "x" << c.k;
+    }
+  }
+}
+
 TEST(RmsNorm, ZeroCentredWeightsMatchKnownNumbers) {
   for (Isa isa : TestIsas()) {
     TestContext test(isa);
@@ -246,6 +272,40 @@ TEST(Experts, EveryCandidateAgreesWithTheReference) {
         const double tolerance = rounded ? 2e-3 : 2e-6;
         EXPECT_LT(RelativeError(out.view, expected.view), tolerance)
             << NameOf(isa) << " " << c.tokens << " tokens of " << c.hidden;
+      }
+    }
+  }
+}
+
+TEST(Experts, EachHasItsOwnOrderOfColumns) {
+  for (const ExpertsCase& c : ExpertsCases()) {
+    if (!RowOf(c.format).integers || !RowOf(c.shared_format).integers) continue;
+    Mixture m(c);
+    const OwnedWeights gate_up(m.rng, m.gate_up, 2), down(m.rng, m.down, 1);
+    const OwnedWeights shared_gate_up(m.rng, m.shared_gate_up, 2);
+    const OwnedWeights shared_down(m.rng, m.shared_down, 1);
+    for (const auto& [routed, shared] : {std::pair(true, true), {true, false}, {false, true}}) {
+      ExpertsArgs args = m.args;
+      if (routed) {
+        args.gate_up = &gate_up.matrix;
+        args.down = &down.matrix;
+      }
+      if (shared && c.shared_width > 0) {
+        args.shared_gate_up = &shared_gate_up.matrix;
+        args.shared_down = &shared_down.matrix;
+      }
+      OwnedMatrix expected(c.tokens, c.hidden);
+      TestContext base(Isa::kBase);
+      args.out = expected.view;
+      Experts(base.context, args);
+      for (Isa isa : TestIsas()) {
+        TestContext test(isa, 2);
+        OwnedMatrix out(c.tokens, c.hidden);
+        args.out = out.view;
+        SpoilWorkspace(test.context);
+        Experts(test.context, args);
+        EXPECT_LT(RelativeError(out.view, expected.view), 2e-3)
+            << NameOf(isa) << " " << NameOf(c.format) << " " << routed << shared;
       }
     }
   }

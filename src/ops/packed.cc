@@ -201,19 +201,26 @@ PackedMatrix::Coded PackedMatrix::CodedAt(int64_t matrix, int64_t row, int64_t c
           row_format.has_base() ? values[2] * values[3] : 0.0f};
 }
 
+float PackedMatrix::At(int64_t matrix, int64_t row, int64_t input) const {
+  const uint16_t* inputs = order(matrix);
+  const int64_t col = inputs ? std::find(inputs, inputs + k, input) - inputs : input;
+  return CodedAt(matrix, row, col).value();
+}
+
 void PackedMatrix::ReadRow(int64_t matrix, int64_t row, float* out) const {
   const WeightFormatRow& row_format = RowOf(format);
   const PanelLayout layout(*this);
   const std::byte* base = panel(matrix, row / kPanelRows);
   const int64_t lane = row % kPanelRows;
   const int64_t columns = row_format.group == 0 ? layout.columns() : row_format.group;
+  const uint16_t* inputs = order(matrix);
   for (int64_t begin = 0; begin < k; begin += columns) {
     const int64_t b = begin / layout.columns(), first = begin % layout.columns();
     const std::byte* lines = base + layout.CodesAt(b);
     Coded coded = CodedAt(matrix, row, begin);
     for (int64_t c = 0; c < std::min(columns, k - begin); ++c) {
       coded.code = row_format.code_at(lines, lane, first + c);
-      out[begin + c] = coded.value();
+      out[inputs ? inputs[begin + c] : begin + c] = coded.value();
     }
   }
 }

@@ -15,6 +15,11 @@
 // A panel is thus a row of blocks (WeightFormatRow::depth_multiple), each with its scales before
 // its lines; where one scale holds for a whole row, the panel is one block with its scales behind.
 // Panels are 64-byte aligned and read strictly forward.
+//
+// Columns of a matrix of integers may have another order than its inputs, so that those that share
+// a scale lie beside each other (GPTQ's act-order). The order lies behind the matrix's panels: of
+// each column the input that it multiplies, 16 bits, filled up to a line. Activations are brought
+// into it while they are quantised, which changes neither their codes nor their scale.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +37,8 @@ struct PackedMatrix {
   int64_t n = 0;
   int64_t k = 0;
   std::byte* data = nullptr;
-  bool paged = false;  // in a mapped file, parts of which may be on disk only
+  bool paged = false;    // in a mapped file, parts of which may be on disk only
+  bool ordered = false;  // an order of columns lies behind the panels of each matrix
 
   int64_t panels() const { return CeilDiv(n, kPanelRows); }
   int64_t depth() const { return RoundUp(k, RowOf(format).depth_multiple); }
@@ -41,10 +47,16 @@ struct PackedMatrix {
   double bytes_per_weight() const {
     return static_cast<double>(panel_bytes()) / static_cast<double>(kPanelRows * k);
   }
-  int64_t matrix_bytes() const { return panels() * panel_bytes(); }
+  int64_t order_bytes() const { return ordered ? RoundUp(2 * k, 64) : 0; }
+  int64_t matrix_bytes() const { return panels() * panel_bytes() + order_bytes(); }
   int64_t bytes() const { return count * matrix_bytes(); }
   const std::byte* panel(int64_t matrix, int64_t p) const {
     return data + matrix * matrix_bytes() + p * panel_bytes();
+  }
+  // The input of each column; null: column c multiplies input c, or there is no data yet.
+  const uint16_t* order(int64_t matrix) const {
+    if (!ordered || data == nullptr) return nullptr;
+    return reinterpret_cast<const uint16_t*>(panel(matrix, panels()));
   }
   // The matrices cut into `parts` pieces of equal size, as they lie on NUMA nodes: stacked ones by
   // number, a single one by rows. The piece in which a panel begins.
@@ -58,12 +70,10 @@ struct PackedMatrix {
     float value() const { return code * scale - base; }
   };
   Coded CodedAt(int64_t matrix, int64_t row, int64_t col) const;
-  // One weight, for references and tests.
-  float At(int64_t matrix, int64_t row, int64_t col) const {
-    return CodedAt(matrix, row, col).value();
-  }
-  void ReadRow(int64_t matrix, int64_t row, float* out) const;    // to out[k]
-  void ReadCodes(int64_t matrix, int64_t row, float* out) const;  // to out[k]: the codes alone
+  // The weight of one input, for references and tests.
+  float At(int64_t matrix, int64_t row, int64_t input) const;
+  void ReadRow(int64_t matrix, int64_t row, float* out) const;    // to out[k], by input
+  void ReadCodes(int64_t matrix, int64_t row, float* out) const;  // to out[k]: codes, by column
 };
 
 // Fills panel p of one matrix from up to 16 source rows of k elements, coded by QuantiseRow; a null

@@ -65,7 +65,8 @@ struct Half {
 };
 void ExpandHalf(const OpContext& context, const ExpandLatentArgs& a, const BlockOfSpan& block,
                 const ExpandScratch& scratch, const Half& half) {
-  const PackedActivations operand = Operand(context, half.w, scratch.operand);
+  PackedActivations operand = Operand(context, half.w, scratch.operand);
+  operand.order = half.w.order(half.begin);  // that of all heads
   const Matrix latent = scratch.rows.columns(0, half.w.k);
   for (int64_t b = 0; b < operand.blocks(); ++b) operand.PackBlock(b, latent, nullptr);
   const auto& kernels = *KernelsFor(context.device);

@@ -137,8 +137,9 @@ int64_t MakeShares(const Device& device, const ExpertsArgs& args, Sorted& s) {
     Share& share = s.shares[count++];
     share = {.gate_up = gate_up, .down = down, .gate = 2 * e, .matrix = e, .first = first};
     share.limit = down == args.shared_down ? args.shared_limit : args.limit;
-    share.x = {&GemmKernelFor(device, gate_up->format, false), s.x, rows, gate_up->k};
-    share.h = {&GemmKernelFor(device, down->format, false), s.h, rows, down->k};
+    share.x = {&GemmKernelFor(device, gate_up->format, false), s.x, rows, gate_up->k,
+               gate_up->order(2 * e)};
+    share.h = {&GemmKernelFor(device, down->format, false), s.h, rows, down->k, down->order(e)};
     share.staged = Staged(device, *down) ? s.staged : nullptr;
     s.x += RoundUp(share.x.bytes(), 64);
     s.h += RoundUp(share.h.bytes(), 64);
@@ -155,7 +156,7 @@ int64_t MakeShares(const Device& device, const ExpertsArgs& args, Sorted& s) {
 }
 
 // Packs the inputs of every share: a token's row once for all experts that have it, and that into
-// their blocks.
+// their blocks. Where experts have their columns in an order of their own, each packs its rows.
 void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted& s,
                 std::span<const Share> shares) {
   const PackedActivations routed = {
@@ -166,7 +167,8 @@ void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted&
   const ActivationLayout* layout = routed.kernel->layout;
   const double bytes = 4.0 * static_cast<double>(args.x.rows * args.x.cols);
   constexpr int64_t kTokensPerTask = 16;
-  ForTasks(context, CeilDiv(args.x.rows, kTokensPerTask), bytes, [&](int64_t i, int) {
+  const int64_t alone = args.gate_up->ordered ? 0 : args.x.rows;
+  ForTasks(context, CeilDiv(alone, kTokensPerTask), bytes, [&](int64_t i, int) {
     const int64_t end = std::min(args.x.rows, (i + 1) * kTokensPerTask);
     for (int64_t t = i * kTokensPerTask; t < end; ++t) {
       routed.PackAlone(args.x.row(t), s.alone + t * routed.row_bytes());
@@ -179,7 +181,7 @@ void PackInputs(const OpContext& context, const ExpertsArgs& args, const Sorted&
     const int64_t at_once = kPassRows / share.x.kernel->layout->block_rows;
     const int64_t begin = i % parts * at_once, end = std::min(share.x.blocks(), begin + at_once);
     const int32_t* inputs = s.inputs + share.first;
-    const bool gather = share.x.kernel->layout == layout;
+    const bool gather = alone > 0 && share.x.kernel->layout == layout && !share.x.order;
     for (int64_t b = begin; b < end; ++b) {
       gather ? share.x.GatherBlock(b, s.alone, inputs) : share.x.PackBlock(b, args.x, inputs);
     }

@@ -98,8 +98,9 @@ int64_t HeadLinearScratch(const OpContext& context, const HeadLinearArgs& args) 
 }
 
 // One matrix: packs its columns of x, then all of its panels.
-void RunOneHead(const HeadLinearArgs& args, int64_t head, const PackedActivations& x) {
+void RunOneHead(const HeadLinearArgs& args, int64_t head, PackedActivations x) {
   const PackedMatrix& w = *args.w;
+  x.order = w.order(head);
   const Matrix columns{args.x.data + head * args.x_step, args.x.rows, w.k, args.x.stride};
   for (int64_t b = 0; b < x.blocks(); ++b) x.PackBlock(b, columns, nullptr);
   GemmTask task = TaskOf(x, w, head, 0, x.rows);

@@ -29,6 +29,7 @@ WeightRow::WeightRow(const PackedMatrix& w, int64_t matrix, int64_t output)
     return;
   }
   w.ReadCodes(matrix, output, values_.data());
+  order_ = w.order(matrix);
   const int64_t group = format_.group == 0 ? w.k : format_.group;
   for (int64_t c = 0; c < w.k; c += group) shared_.push_back(w.CodedAt(matrix, output, c));
 }
@@ -46,8 +47,9 @@ double ActivationRow::Times(const WeightRow& w) const {
   for (size_t begin = 0; begin < k; begin += group) {
     double sum = 0, integers = 0;
     for (size_t c = begin; c < std::min(k, begin + group); ++c) {
-      sum += double{values_[c]} * w.values_[c];
-      integers += values_[c];
+      const float x = values_[w.order_ ? w.order_[c] : c];
+      sum += double{x} * w.values_[c];
+      integers += x;
     }
     const PackedMatrix::Coded& shared = w.shared_[begin / group];
     total = std::fma(static_cast<float>(sum), shared.scale, total);

@@ -20,6 +20,7 @@ class WeightRow {
   const WeightFormatRow& format_;
   std::vector<float> values_;                // [k] weights; the codes, where these are integers
   std::vector<PackedMatrix::Coded> shared_;  // scale and base by group, where codes are integers
+  const uint16_t* order_ = nullptr;          // PackedMatrix::order of `values_`
 };
 
 class ActivationRow {

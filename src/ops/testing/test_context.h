@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -136,6 +137,27 @@ struct OwnedWeights {
       }
     }
   }
+  // The panels of another one. Of each `together` matrices, columns have a random order.
+  OwnedWeights(Rng& rng, const OwnedWeights& from, int64_t together)
+      : matrix(Ordered(from.matrix)), memory(matrix.bytes()) {
+    matrix.data = memory.data();
+    std::vector<uint16_t> order(static_cast<size_t>(matrix.k));
+    std::iota(order.begin(), order.end(), uint16_t{0});
+    const int64_t bytes = from.matrix.matrix_bytes();
+    for (int64_t m = 0; m < matrix.count; ++m) {
+      for (size_t c = order.size(); m % together == 0 && c > 1; --c) {
+        std::swap(order[c - 1], order[static_cast<size_t>(rng.Below(static_cast<int64_t>(c)))]);
+      }
+      std::byte* to = matrix.data + m * matrix.matrix_bytes();
+      std::copy_n(from.matrix.panel(m, 0), bytes, to);
+      std::memcpy(to + bytes, order.data(), 2 * order.size());
+    }
+  }
+  static PackedMatrix Ordered(PackedMatrix matrix) {
+    matrix.ordered = true;
+    return matrix;
+  }
+
   PackedMatrix matrix;
   GuardedBuffer memory;
 };

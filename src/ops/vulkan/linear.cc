@@ -155,6 +155,7 @@ uint32_t ReadsOf(const Gemm& p) {
 
 void RunProduct(const OpContext& context, const Gemm& p, const std::byte* scratch) {
   const PackedMatrix& w = *p.w;
+  CHECK(!w.ordered, "a device reads inputs in the order of columns only");
   const bool integers = RowOf(w.format).integers;
   const uint64_t scales = integers ? CodesOf(p, scratch).scales : 0;
   struct {

@@ -60,6 +60,7 @@ void PackInt8Avx2(const PackTask& task) {
   int32_t* totals = reinterpret_cast<int32_t*>(scales + task.count);
   int32_t* sums = totals + task.count;
   int32_t* half_sums = sums + task.depth_end / 32 * task.count;
+  float ordered[32] = {};
   for (int64_t r = 0; r < task.count; ++r) {
     const int32_t bits = LargestBits(task.rows[r], task.end);
     const float most = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(bits)));
@@ -70,8 +71,14 @@ void PackInt8Avx2(const PackTask& task) {
     for (int64_t c = 0; c < task.depth_end; c += 32) {
       std::byte* out = task.block + (c / 64 * task.count + r) * 64 + c % 64;
       // A row that is not finite has no codes; its scale is NaN.
-      const int64_t count = finite && task.end > c ? task.end - c : 0;
-      const Sums sum = Quantise32(task.rows[r] + c, count < 32 ? count : 32, factor, out);
+      const int64_t left = finite && task.end > c ? task.end - c : 0;
+      const int64_t count = left < 32 ? left : 32;
+      const float* x = task.rows[r] + c;
+      if (task.order) {
+        for (int64_t i = 0; i < count; ++i) ordered[i] = task.rows[r][task.order[c + i]];
+        x = ordered;
+      }
+      const Sums sum = Quantise32(x, count, factor, out);
       sums[c / 32 * task.count + r] = -8 * (sum.first + sum.last);
       half_sums[c / 16 * task.count + r] = -8 * sum.first;
       half_sums[(c / 16 + 1) * task.count + r] = -8 * sum.last;

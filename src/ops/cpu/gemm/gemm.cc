@@ -116,6 +116,8 @@ void PackedActivations::Pack(int64_t row, int64_t count, int64_t col, const Matr
   task.end = col + x.cols;
   task.depth_end = task.end == k ? depth() : task.end;
   task.block = data + row * row_bytes();
+  task.order = order;
+  CHECK(!order || (kernel->layout->integers && x.cols == k), "columns in order of a part of {}", k);
   kernel->pack(task);
 }
 
@@ -158,6 +160,7 @@ void PackedActivations::GatherBlock(int64_t b, const std::byte* alone, const int
 GemmTask TaskOf(const PackedActivations& x, const PackedMatrix& w, int64_t matrix, int64_t row,
                 int64_t count) {
   CHECK(w.k == x.k, "operands of {} and {} terms", x.k, w.k);
+  CHECK(w.ordered == (x.order != nullptr), "operands in different orders");
   return {.x = x.data + row * x.row_bytes(),
           .rows = count,
           .k = x.depth(),

@@ -34,7 +34,8 @@ struct PackedActivations {
   const GemmKernel* kernel = nullptr;
   std::byte* data = nullptr;
   int64_t rows = 0;
-  int64_t k = 0;  // before padding
+  int64_t k = 0;                    // before padding
+  const uint16_t* order = nullptr;  // PackedMatrix::order of the weights
 
   int64_t depth() const { return RoundUp(k, kernel->layout->depth_multiple); }
   int64_t row_bytes() const {

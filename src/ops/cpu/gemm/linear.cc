@@ -60,7 +60,8 @@ PackedActivations Operand(const OpContext& context, const LinearArgs& args, std:
   return {.kernel = &GemmKernelFor(context.device, args.w->format, args.exact),
           .data = data,
           .rows = args.x.rows,
-          .k = args.w->k};
+          .k = args.w->k,
+          .order = args.w->order(0)};
 }
 
 int64_t LinearScratch(const OpContext& context, const LinearArgs& args) {

@@ -40,6 +40,8 @@ struct PackTask {
   int64_t count;                  // R
   int64_t begin, end, depth_end;
   std::byte* block;
+  // Of whole rows that become integers: column c is rows[r][order[c]]. Null: rows[r][c].
+  const uint16_t* order = nullptr;
 };
 
 // y[rows, 16 * panels] = x w^T for panels [panel_begin, panel_end).
