@@ -246,7 +246,9 @@ Status Engine::State::OpenRanks() {
 }
 
 Result<Binding> Engine::State::Bind(const RankView& view) const {
-  ASSIGN_OR_RETURN(Binding binding, BindWeights(spec, *checkpoint, options.weight_choice()));
+  WeightChoice choice = options.weight_choice();
+  choice.inputs_in_order = device.used();
+  ASSIGN_OR_RETURN(Binding binding, BindWeights(spec, *checkpoint, choice));
   if (ranks) KeepRows([&](const WeightSpec& weight) { return view.RowsOf(weight); }, binding);
   return binding;
 }

@@ -121,7 +121,24 @@ Status PackCoded(const BoundWeight& bound, PanelRows rows, const ops::PackedMatr
   return {};
 }
 
+// Of the task's matrix, behind its panels.
+void PackOrder(const BoundWeight& bound, const PackTask& task, std::byte* out) {
+  const ops::PackedMatrix& matrix = bound.weight->matrix;
+  const std::span<const uint16_t> order = bound.OrderAt(task.matrix * matrix.n * matrix.k);
+  std::memset(out, 0, static_cast<size_t>(matrix.order_bytes()));
+  for (int64_t c = 0; c < matrix.k; ++c) {
+    const auto input = order.empty() ? static_cast<uint16_t>(c) : order[static_cast<size_t>(c)];
+    std::memcpy(out + 2 * c, &input, sizeof input);
+  }
+}
+
 }  // namespace
+
+int64_t TaskBytes(const BoundWeight& bound, const PackTask& task) {
+  const ops::PackedMatrix& matrix = bound.weight->matrix;
+  return (task.end - task.begin) * matrix.panel_bytes() +
+         (task.end == matrix.panels() ? matrix.order_bytes() : 0);
+}
 
 std::vector<float> ReadVector(const BoundWeight& bound) {
   const int64_t count = bound.spec.n * bound.spec.k;
@@ -158,6 +175,8 @@ Status PackPanels(const BoundWeight& bound, const PackTask& task, std::byte* out
     RETURN_IF_ERROR(CheckFinite(bound, panel, rows));
     ops::PackPanel(to, 0, at, rows, bound.dtype);
   }
+  const int64_t panels = (task.end - task.begin) * to.panel_bytes();
+  if (TaskBytes(bound, task) > panels) PackOrder(bound, task, out + panels);
   return CheckInRange(bound, task, to);
 }
 

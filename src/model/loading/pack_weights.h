@@ -22,8 +22,10 @@ struct PackTask {
 // Appends the tasks of weight number `index`, a few megabytes of decoded source each.
 void AppendTasks(const BoundWeight& bound, size_t index, std::vector<PackTask>& tasks);
 
-// Writes the task's panels one after the other to `out`. The error names a row whose scales are
-// kept as they are and are not finite.
+// Bytes of the task's panels, and of the order of columns behind the last one of a matrix.
+int64_t TaskBytes(const BoundWeight& bound, const PackTask& task);
+// Writes these one after the other to `out`. The error names a row whose scales are kept as they
+// are and are not finite.
 Status PackPanels(const BoundWeight& bound, const PackTask& task, std::byte* out);
 
 // A vector's n * k elements in the order of the checkpoint, [n, k].

@@ -25,7 +25,9 @@ bool RunsAsStoredPanels(const BoundWeight& bound) {
   if (bound.spec.use == WeightUse::kVector || bound.runs.empty()) return false;
   return std::ranges::all_of(bound.runs, [&](const SourceRun& run) {
     const auto panels = PanelsOf(*run.stored);
-    return panels && panels->format == bound.weight->matrix.format && panels->k == bound.spec.k;
+    const ops::PackedMatrix& matrix = bound.weight->matrix;
+    return panels && panels->format == matrix.format && panels->ordered == matrix.ordered &&
+           panels->k == bound.spec.k;
   });
 }
 
@@ -46,12 +48,15 @@ const std::byte* StoredPanel(const BoundWeight& bound, int64_t matrix, int64_t p
 const std::byte* MappedPanels(const BoundWeight& bound) {
   if (!RunsAsStoredPanels(bound)) return nullptr;
   const ops::PackedMatrix& matrix = bound.weight->matrix;
+  // An order lies behind whole matrices only.
+  if (matrix.ordered && bound.runs.front().stored->rows != matrix.n) return nullptr;
   const std::byte* const begin = StoredPanel(bound, 0, 0);
   const std::byte* next = begin;
   for (int64_t m = 0; m < matrix.count; ++m) {
     for (int64_t p = 0; p < matrix.panels(); ++p, next += matrix.panel_bytes()) {
       if (begin == nullptr || StoredPanel(bound, m, p) != next) return nullptr;
     }
+    next += matrix.order_bytes();
   }
   return begin;
 }

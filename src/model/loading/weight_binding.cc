@@ -57,8 +57,13 @@ struct Candidate {
 
 class Binder {
  public:
-  Binder(const ModelSpec& spec, const Checkpoint& checkpoint, Binding& binding)
-      : spec_(spec), checkpoint_(checkpoint), binding_(binding), prefix_(ChoosePrefix()) {}
+  Binder(const ModelSpec& spec, const Checkpoint& checkpoint, const WeightChoice& choice,
+         Binding& binding)
+      : spec_(spec),
+        checkpoint_(checkpoint),
+        choice_(choice),
+        binding_(binding),
+        prefix_(ChoosePrefix()) {}
 
   BoundWeight Bind(WeightEntry entry);
   void Leftovers();
@@ -89,6 +94,7 @@ class Binder {
 
   const ModelSpec& spec_;
   const Checkpoint& checkpoint_;
+  const WeightChoice& choice_;
   Binding& binding_;
   std::string prefix_;
   int64_t ignore_steps_left_ = kIgnoreSteps;
@@ -234,6 +240,7 @@ const StoredWeight* Binder::TakeParts(const Piece& piece, const std::string& nam
     return nullptr;
   }
   kept.dtype = format.holds_all ? format.holds_all(kept) : DType::kF32;
+  kept.order = OrderOfGroups(kept);
   kept.kept = KeptBy(kept);
   return &kept;
 }
@@ -289,6 +296,33 @@ void AppendRuns(const WeightSpec& weight, const Piece& piece, const StoredWeight
   }
 }
 
+// f(element) for a row of each part of every matrix: all rows of a part have one order of columns.
+template <class F>
+bool AnyPart(const BoundWeight& bound, const F& f) {
+  const int64_t matrix = bound.spec.n * bound.spec.k;
+  for (const SourceRun& run : bound.runs) {
+    for (int64_t at = run.at; at < run.at + run.count; at = (at / matrix + 1) * matrix) {
+      if (f(at)) return true;
+    }
+  }
+  return false;
+}
+
+bool HasOrder(const BoundWeight& bound) {
+  return AnyPart(bound, [&](int64_t at) { return !bound.OrderAt(at).empty(); });
+}
+
+// Whether rows that meet the same activations have one order of columns: those of an expert, or all
+// of the weight. GPTQ takes the order from the activations, so files have it so.
+bool OrdersAgree(const BoundWeight& bound) {
+  const WeightSpec& spec = bound.spec;
+  const bool by_expert = spec.units.size() == 1 && spec.units[0].unit == ShardUnit::kExpert;
+  const int64_t together = (by_expert ? spec.units[0].rows : spec.count * spec.n) * spec.k;
+  return !AnyPart(bound, [&](int64_t at) {
+    return !std::ranges::equal(bound.OrderAt(at), bound.OrderAt(at / together * together));
+  });
+}
+
 // The quantised format that holds the codes of every part of the weight, if the weight may have it.
 std::optional<ops::WeightFormat> KeptFormat(const BoundWeight& bound) {
   const WeightSpec& spec = bound.spec;
@@ -328,7 +362,14 @@ BoundWeight Binder::Bind(WeightEntry entry) {
   if (!complete) return bound;
   CHECK(bound.runs.back().at + bound.runs.back().count == weight.count * weight.n * weight.k,
         "the pieces of {} do not add up", weight.name);
-  bound.stored_as = KeptFormat(bound).value_or(ops::FormatFor(bound.dtype));
+  const std::optional<ops::WeightFormat> kept = KeptFormat(bound);
+  const bool ordered = kept && HasOrder(bound);
+  if (kept && (!ordered || (!choice_.inputs_in_order && OrdersAgree(bound)))) {
+    bound.stored_as = *kept;
+    bound.ordered = ordered;
+  } else {
+    bound.stored_as = ops::FormatFor(bound.dtype);
+  }
   return bound;
 }
 
@@ -462,6 +503,11 @@ void BoundWeight::CodedRow(int64_t first, std::byte* codes, std::byte* scales) c
   ops::WidenRow({kept.format, own.data(), own_scales.data()}, {stored_as, codes, scales}, stored.k);
 }
 
+std::span<const uint16_t> BoundWeight::OrderAt(int64_t first) const {
+  const SourceRun& run = RunAt(first);
+  return OrderOf(*run.stored, (run.first + first - run.at) / run.stored->k);
+}
+
 void BoundWeight::Read(int64_t first, int64_t count, std::byte* out) const {
   while (count > 0) {
     const SourceRun& run = RunAt(first);
@@ -497,7 +543,7 @@ Result<Binding> BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
   Binding binding{.checkpoint = &checkpoint,
                   .tied_head = spec.tied_head,
                   .model = std::make_unique<ModelWeights>()};
-  Binder binder(spec, checkpoint, binding);
+  Binder binder(spec, checkpoint, choice, binding);
   for (WeightEntry& entry : ListWeights(spec, *binding.model)) {
     if (spec.quantization.panels()) SourceFromPanels(entry.spec);
     binding.weights.push_back(binder.Bind(std::move(entry)));
@@ -513,6 +559,8 @@ Result<Binding> BindWeights(const ModelSpec& spec, const Checkpoint& checkpoint,
   MarkQuantisable(binding);
   for (const BoundWeight& bound : binding.weights) {
     *bound.weight = LayoutOf(bound.spec, bound.stored_as, choice);
+    ops::PackedMatrix& matrix = bound.weight->matrix;
+    matrix.ordered = bound.ordered && matrix.format == bound.stored_as;
     binding.report.weights.push_back(StorageOf(bound));
   }
   return binding;

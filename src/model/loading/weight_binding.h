@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -32,6 +33,7 @@ struct BoundWeight {
   DType dtype = DType::kBF16;  // what Read delivers; holds every stored value exactly
   // The format that keeps what is stored: its codes as they are, or every bit of `dtype`.
   ops::WeightFormat stored_as = ops::WeightFormat::kBF16;
+  bool ordered = false;  // codes of stored_as have an order of columns
   std::vector<SourceRun> runs;
 
   int64_t elements() const { return spec.count * spec.n * spec.k; }
@@ -40,6 +42,8 @@ struct BoundWeight {
   const std::byte* Direct(int64_t first, int64_t count) const;
   // Codes and scales of the row that begins with element `first`, where stored_as is quantised.
   void CodedRow(int64_t first, std::byte* codes, std::byte* scales) const;
+  // The order of columns in that row; empty: that of the inputs.
+  std::span<const uint16_t> OrderAt(int64_t first) const;
   // Writes elements [first, first + count). Of a quantised weight: whole rows.
   void Read(int64_t first, int64_t count, std::byte* out) const;
 };

@@ -12,6 +12,9 @@ namespace braid {
 struct WeightChoice {
   std::optional<ops::WeightFormat> format;  // none: as the checkpoint stores them
   bool head = false;                        // a quantised format holds for embedding and head too
+  // Codes whose columns would be kept in another order than the inputs' are expanded: for devices
+  // that have no kernel for them.
+  bool inputs_in_order = false;
 };
 
 // False for matrices that decide (routers, gates) and for rows longer than 65536, the longest sum

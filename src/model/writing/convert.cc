@@ -52,7 +52,8 @@ WeightExport ExportOf(const StoredWeight& stored, const ConvertRequest& request,
     return WeightExport::Plain(stored, PlainTypeOf(request.weights));
   }
   // Codes in the format stay what they are, also where loading would not quantise.
-  const bool kept = stored.kept && stored.kept->format == request.weights;
+  const bool kept =
+      stored.kept && stored.kept->format == request.weights && stored.order.empty();
   if (kept || (stored.quantisable && (request.head || !stored.head))) {
     return WeightExport::Quantised(stored, request.weights);
   }

@@ -37,7 +37,7 @@ TensorPlan PlanOf(const BoundWeight& bound) {
   const StorageFormat& format = PanelFormat(matrix.format);
   return {.name = fmt::format("{}{}", name, format.parts[0].suffix),
           .dtype = DType::kU8,
-          .shape = {matrix.count, matrix.panels(), matrix.panel_bytes()}};
+          .shape = PanelShape(matrix)};
 }
 
 // Where the tensors of the binding's weights stand in the file: matrices first.
@@ -86,11 +86,10 @@ class PanelWriter {
       return files_.Write(place, 0, std::as_bytes(std::span(values)));
     }
     const ops::PackedMatrix& matrix = bound.weight->matrix;
-    const Buffer panels((task.end - task.begin) * matrix.panel_bytes());
+    const Buffer panels(TaskBytes(bound, task));
     RETURN_IF_ERROR(PackPanels(bound, task, panels.data()));
-    const int64_t first = task.matrix * matrix.panels() + task.begin;
-    return files_.Write(place, first * matrix.panel_bytes(),
-                        {panels.data(), static_cast<size_t>(panels.bytes())});
+    const int64_t first = task.matrix * matrix.matrix_bytes() + task.begin * matrix.panel_bytes();
+    return files_.Write(place, first, {panels.data(), static_cast<size_t>(panels.bytes())});
   }
 
   const Binding& binding_;

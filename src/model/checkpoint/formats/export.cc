@@ -198,7 +198,7 @@ WeightExport WeightExport::Quantised(const StoredWeight& stored, ops::WeightForm
                                      float largest) {
   WeightExport e(stored);
   e.format_ = format;
-  e.kept_ = stored.kept && stored.kept->format == format;
+  e.kept_ = stored.kept && stored.kept->format == format && stored.order.empty();
   const QuantisedExport& to = ExportOf(format);
   const ops::WeightFormatRow& row = ops::RowOf(format);
   e.AddPart(to.code_suffix, to.code_type, CeilDiv(stored.k, to.codes_per_element));

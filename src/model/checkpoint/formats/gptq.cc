@@ -75,7 +75,8 @@ bool Fit(const StoredWeight& w) {
 }
 
 void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
-  for (int64_t i = 0; i < w.k / kPerWord; ++i) {
+  if (!w.order.empty()) KeepOrderedWords<CodeOf>(w, row, codes);
+  for (int64_t i = 0; w.order.empty() && i < w.k / kPerWord; ++i) {
     const uint32_t word = WordAt(*w.parts[kCodes], i * w.rows + row);
     std::memcpy(codes + 4 * i, &word, sizeof word);
   }
@@ -115,6 +116,7 @@ const StorageFormat kGptq = {.name = "gptq integers",
                              .problem = Problem,
                              .decode = Decode,
                              .kept = &kKept,
-                             .row_major = false};
+                             .row_major = false,
+                             .groups_part = kIndex};
 
 }  // namespace braid

@@ -2,6 +2,7 @@
 // words of eight or four codes. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -54,13 +55,30 @@ inline int64_t GroupOf(const StoredWeight& w, const TensorEntry* index, int64_t 
   return index ? static_cast<int64_t>(WordAt(*index, column)) : column / GroupSize(w);
 }
 
+// The stored column that is column c of what is kept.
+inline int64_t ColumnAt(const StoredWeight& w, int64_t c) {
+  return w.order.empty() ? c : w.order[static_cast<size_t>(c)];
+}
+// A row's codes of four bits in the order of what is kept: kCode(w, row, column).
+template <auto kCode>
+void KeepOrderedWords(const StoredWeight& w, int64_t row, std::byte* codes) {
+  for (int64_t begin = 0; begin < w.k; begin += kPerWord, codes += 4) {
+    uint32_t word = ops::kZeroWord;
+    for (int64_t i = 0; i < std::min(kPerWord, w.k - begin); ++i) {
+      const auto code = static_cast<uint32_t>(kCode(w, row, ColumnAt(w, begin + i)));
+      word = (word & ~(15u << 4 * i)) | code << 4 * i;
+    }
+    std::memcpy(codes, &word, sizeof word);
+  }
+}
+
 // Writes a row's scales in fp16, one per 32 columns: of group g the scale is number first + g *
 // step of a tensor in kGroupScaleTypes, and fp16 holds it.
 void KeepScales(const StoredWeight& w, const TensorEntry& scales, int64_t first, int64_t step,
                 std::byte* out);
 
-// Whether groups consist of so many columns, or a multiple: in the order of the columns, with
-// scales that fp16 holds.
+// Whether groups consist of so many columns, or a multiple: one after the other in the order of
+// what is kept, with scales that fp16 holds.
 bool GroupsFit(const StoredWeight& w, int64_t columns, const TensorEntry& scales,
                const TensorEntry* index);
 // The same where a base of scale times zero point is subtracted, so that scales must be finite.
@@ -77,7 +95,9 @@ bool BytesFit(const StoredWeight& w, const TensorEntry& scales, const TensorEntr
 // A row in one of these: kCode(w, row, column), kScale(w, row, group).
 template <ops::WeightFormat kFormat, auto kCode, auto kScale>
 void KeepBytes(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
-  for (int64_t c = 0; c < w.k; ++c) codes[c] = static_cast<std::byte>(kCode(w, row, c) - 128);
+  for (int64_t c = 0; c < w.k; ++c) {
+    codes[c] = static_cast<std::byte>(kCode(w, row, ColumnAt(w, c)) - 128);
+  }
   if constexpr (kFormat == ops::WeightFormat::kI8) {
     const float scale = kScale(w, row, 0);
     std::memcpy(scales, &scale, sizeof scale);
@@ -93,7 +113,9 @@ void KeepBytes(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* 
 // kCode(w, row, column), kZero(w, row, group), kScale(w, row, group).
 template <auto kCode, auto kZero, auto kScale, int64_t kColumns>
 void KeepWithZeros(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
-  for (int64_t c = 0; c < w.k; ++c) codes[c] = static_cast<std::byte>(kCode(w, row, c));
+  for (int64_t c = 0; c < w.k; ++c) {
+    codes[c] = static_cast<std::byte>(kCode(w, row, ColumnAt(w, c)));
+  }
   for (int64_t c = 0; c < w.k; c += kColumns) {
     const int64_t group = c / GroupSize(w);
     const uint16_t half = F16OfFloat(kScale(w, row, group));

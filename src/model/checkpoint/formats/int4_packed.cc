@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "model/checkpoint/formats/groups.h"
 
@@ -98,7 +99,8 @@ bool Fit(const StoredWeight& w) {
   return GroupsFit(w, ops::kInt4Columns, *w.parts[kScale], w.parts[kIndex]);
 }
 
-void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
+// Rows as they are stored, up to the codes behind the last column.
+void CopyWords(const StoredWeight& w, int64_t row, std::byte* codes) {
   const int64_t words = CeilDiv(w.k, kPerWord);
   const TensorEntry& stored = *w.parts[kCodes];
   std::memcpy(codes, stored.data + 4 * row * words, static_cast<size_t>(4 * words));
@@ -107,6 +109,10 @@ void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* sc
     const uint32_t last = (WordAt(stored, (row + 1) * words - 1) & mask) | (ops::kZeroWord & ~mask);
     std::memcpy(codes + 4 * (words - 1), &last, sizeof last);
   }
+}
+
+void KeptRow(const StoredWeight& w, int64_t row, std::byte* codes, std::byte* scales) {
+  w.order.empty() ? CopyWords(w, row, codes) : KeepOrderedWords<CodeOf>(w, row, codes);
   KeepScales(w, *w.parts[kScale], row * GroupCount(w), 1, scales);
 }
 
@@ -163,7 +169,7 @@ bool GroupsFit(const StoredWeight& w, int64_t columns, const TensorEntry& scales
                const TensorEntry* index) {
   if (GroupCount(w) > 1 && GroupSize(w) % columns != 0) return false;
   for (int64_t c = 0; index && c < w.k; ++c) {
-    if (GroupOf(w, index, c) != c / GroupSize(w)) return false;
+    if (GroupOf(w, index, ColumnAt(w, c)) != c / GroupSize(w)) return false;
   }
   const int64_t count = scales.bytes / SizeOf(scales.dtype);
   for (int64_t i = 0; i < count && scales.dtype != DType::kF16; ++i) {
@@ -182,6 +188,27 @@ bool GroupsFitWithZeros(const StoredWeight& w, int64_t columns, const TensorEntr
   return GroupsFit(w, columns, scales, index);
 }
 
+std::vector<uint16_t> OrderOfGroups(const StoredWeight& w) {
+  const auto part = w.format ? w.format->groups_part : std::nullopt;
+  const TensorEntry* index = part ? w.parts[*part] : nullptr;
+  if (index == nullptr || w.k > 65536) return {};
+  std::vector<size_t> begins(static_cast<size_t>(GroupCount(w)) + 1);  // of the next one of a group
+  bool sorted = true;
+  for (int64_t c = 0, before = 0; c < w.k; ++c) {
+    const int64_t group = GroupOf(w, index, c);
+    ++begins[static_cast<size_t>(group) + 1];
+    sorted = sorted && before <= group;
+    before = group;
+  }
+  if (sorted) return {};
+  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  std::vector<uint16_t> order(static_cast<size_t>(w.k));
+  for (int64_t c = 0; c < w.k; ++c) {
+    order[begins[static_cast<size_t>(GroupOf(w, index, c))]++] = static_cast<uint16_t>(c);
+  }
+  return order;
+}
+
 std::string GroupIndexProblem(const StoredWeight& w, const TensorEntry& index) {
   if (std::string text = PartProblem(index, kWords, {{w.k}}); !text.empty()) return text;
   for (int64_t c = 0; c < w.k; ++c) {
@@ -197,6 +224,7 @@ const StorageFormat kInt4Packed = {.name = "packed integers",
                                    .types = kWords,
                                    .problem = Problem,
                                    .decode = Decode,
-                                   .kept = &kKept};
+                                   .kept = &kKept,
+                                   .groups_part = kIndex};
 
 }  // namespace braid

@@ -2,8 +2,11 @@
 // hold are not kept.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <deque>
+#include <span>
 
 #include "base/rng.h"
 #include "model/checkpoint/formats/gguf_blocks.h"
@@ -20,9 +23,16 @@ namespace {
 class Kept {
  public:
   explicit Kept(const StoredWeight& stored)
-      : matrix{.format = KeptBy(stored)->format, .n = stored.matrices * stored.rows, .k = stored.k},
+      : matrix{.format = KeptBy(stored)->format,
+               .n = stored.matrices * stored.rows,
+               .k = stored.k,
+               .ordered = !stored.order.empty()},
         memory_(matrix.bytes()) {
     matrix.data = memory_.data();
+    if (matrix.ordered) {
+      std::memcpy(matrix.data + matrix.panels() * matrix.panel_bytes(), stored.order.data(),
+                  2 * stored.order.size());
+    }
     for (int64_t p = 0; p < matrix.panels(); ++p) {
       ops::CodedPanel panel(matrix.format, matrix.depth());
       for (int64_t r = 0; r < std::min(ops::kPanelRows, matrix.n - p * ops::kPanelRows); ++r) {
@@ -95,6 +105,20 @@ class Made {
   ops::WeightFormat format() const { return KeptBy(stored_)->format; }
 
   void ExpectKept() const { braid::ExpectKept(stored_); }
+
+  // Part i says the group of every column, in an order of their own.
+  std::vector<std::byte>& Shuffle(size_t i) {
+    std::vector<int32_t> groups;
+    for (int64_t c = 0; c < stored_.k; ++c) {
+      groups.push_back(static_cast<int32_t>(c / quantization.group));
+      std::swap(groups.back(), groups[static_cast<size_t>(rng_.Below(c + 1))]);
+    }
+    std::vector<std::byte>& part = Part(i, DType::kI32, {stored_.k});
+    std::memcpy(part.data(), groups.data(), part.size());
+    Sort();
+    return part;
+  }
+  void Sort() { stored_.order = OrderOfGroups(stored_); }
 
   QuantizationSpec quantization;
 
@@ -208,26 +232,59 @@ TEST(KeptCodes, Int4InGroupsOf32OrMultiples) {
   }
 }
 
-TEST(KeptCodes, Int4InGroupsInDisorderOrWithScalesThatFp16LacksIsNot) {
+TEST(KeptCodes, Int4WithScalesThatFp16LacksIsNot) {
   Made zeros(kInt4Packed, 24, 200);
   FillInt4(zeros, 64, DType::kF16);
   std::ranges::fill(zeros.Part(3, DType::kI32, {3, 4}), std::byte{0x88});
   zeros.ExpectKept();
   EXPECT_EQ(zeros.format(), ops::WeightFormat::kI4);
 
-  Made shuffled(kInt4Packed, 24, 200);
-  FillInt4(shuffled, 64, DType::kF16);
-  auto* groups = reinterpret_cast<int32_t*>(shuffled.Part(4, DType::kI32, {200}).data());
-  for (int32_t c = 0; c < 200; ++c) groups[c] = c / 64;
-  shuffled.ExpectKept();
-  std::swap(groups[0], groups[199]);
-  EXPECT_FALSE(shuffled.Fits());
-
   Made fine(kInt4Packed, 24, 200);
   fine.quantization.group = 64;
   fine.Part(0, DType::kI32, {24, 25});
   fine.Scales(1, DType::kF32, {24, 4});  // of 24 bits
   EXPECT_FALSE(fine.Fits());
+}
+
+TEST(KeptCodes, ColumnsWhoseGroupsAreInDisorderAreKeptInTheOrderOfTheirGroups) {
+  for (const bool bytes : {false, true}) {
+    const int64_t per_word = bytes ? 4 : 8, middle = bytes ? 0x80 : 0x88;
+    // 197: the last word is not whole, and the last group neither.
+    Made packed(kInt4Packed, 24, 197), gptq(kGptq, 24, 192);
+    packed.Part(0, DType::kI32, {24, CeilDiv(197, per_word)});
+    packed.Scales(1, DType::kF16, {24, 4});
+    gptq.Part(0, DType::kI32, {192 / per_word, 24});
+    std::vector<std::byte>& zeros = gptq.Part(1, DType::kI32, {3, 24 / per_word});
+    std::ranges::fill(zeros, static_cast<std::byte>(middle));
+    gptq.Scales(2, DType::kF16, {3, 24});
+    for (Made* w : {&packed, &gptq}) {
+      w->quantization.group = 64;
+      std::vector<std::byte>& groups = w->Shuffle(w == &packed ? 4 : 3);
+      ASSERT_FALSE(w->stored().order.empty());
+      w->ExpectKept();
+      EXPECT_EQ(w->format(), bytes ? ops::WeightFormat::kQ8_0 : ops::WeightFormat::kI4);
+      if (!bytes && w == &gptq) {
+        zeros[5] = std::byte{0x78};
+        w->ExpectKept();
+        EXPECT_EQ(w->format(), ops::WeightFormat::kI4Z32);
+      }
+      // Groups of other sizes than the config's do not fit.
+      std::ranges::fill(std::span(groups).first(4 * 80), std::byte{0});
+      w->Sort();
+      EXPECT_FALSE(w->Fits());
+    }
+  }
+}
+
+// Exporters write the groups also where they are in order.
+TEST(KeptCodes, GroupsInOrderNeedNoOrderOfColumns) {
+  Made w(kInt4Packed, 24, 200);
+  FillInt4(w, 64, DType::kF16);
+  auto* groups = reinterpret_cast<int32_t*>(w.Part(4, DType::kI32, {200}).data());
+  for (int32_t c = 0; c < 200; ++c) groups[c] = c / 64;
+  w.Sort();
+  EXPECT_TRUE(w.stored().order.empty());
+  w.ExpectKept();
 }
 
 TEST(KeptCodes, GptqWithZeroPointsInTheMiddle) {

@@ -1,6 +1,7 @@
 // Weights that a checkpoint holds as kernels read them: a format for every row of the table of
 // memory formats, one tensor of bytes [matrices, panels, bytes of a panel], named by the format
-// ("layers.0.mlp.down" + ".int4").
+// ("layers.0.mlp.down" + ".int4"). A tensor [matrices, bytes of a matrix] has an order of columns
+// behind the panels of each (ops/packed.h).
 #include <fmt/format.h>
 
 #include <deque>
@@ -15,14 +16,32 @@ namespace {
 constexpr DType kBytes[] = {DType::kU8};
 constexpr int64_t kAlignment = 64;
 
+bool IsOrder(std::span<const uint16_t> order) {
+  std::vector<bool> seen(order.size());
+  for (const uint16_t input : order) {
+    if (input >= order.size() || seen[input]) return false;
+    seen[input] = true;
+  }
+  return true;
+}
+
 std::string Problem(const StoredWeight& w) {
   const ops::PackedMatrix matrix = *PanelsOf(w);
-  const int64_t shape[] = {matrix.count, matrix.panels(), matrix.panel_bytes()};
-  if (std::string problem = PartProblem(w.main(), kBytes, shape); !problem.empty()) return problem;
-  if (reinterpret_cast<uintptr_t>(w.main().data) % kAlignment == 0) return {};
-  return fmt::format(
-      "\"{}\" does not begin at a multiple of {} bytes: another program has rewritten the file",
-      w.main().name, kAlignment);
+  if (std::string problem = PartProblem(w.main(), kBytes, PanelShape(matrix)); !problem.empty()) {
+    return problem;
+  }
+  if (reinterpret_cast<uintptr_t>(w.main().data) % kAlignment != 0) {
+    return fmt::format(
+        "\"{}\" does not begin at a multiple of {} bytes: another program has rewritten the file",
+        w.main().name, kAlignment);
+  }
+  for (int64_t m = 0; matrix.ordered && m < matrix.count; ++m) {
+    if (IsOrder({matrix.order(m), static_cast<size_t>(w.k)})) continue;
+    return fmt::format("\"{}\" has an order of columns of matrix {} that does not name each of {} "
+                       "once",
+                       w.main().name, m, w.k);
+  }
+  return {};
 }
 
 DType HoldsAll(const StoredWeight& w) {
@@ -84,9 +103,22 @@ std::optional<ops::PackedMatrix> PanelsOf(const StoredWeight& stored) {
                              .count = stored.matrices,
                              .n = stored.rows,
                              .k = stored.k,
-                             .data = const_cast<std::byte*>(stored.main().data)};
+                             .data = const_cast<std::byte*>(stored.main().data),
+                             .ordered = row.integers && stored.main().shape.size() == 2};
   }
   return {};
+}
+
+std::vector<int64_t> PanelShape(const ops::PackedMatrix& matrix) {
+  if (matrix.ordered) return {matrix.count, matrix.matrix_bytes()};
+  return {matrix.count, matrix.panels(), matrix.panel_bytes()};
+}
+
+std::span<const uint16_t> OrderOf(const StoredWeight& stored, int64_t row) {
+  const std::optional<ops::PackedMatrix> panels = PanelsOf(stored);
+  if (!panels) return stored.order;
+  if (!panels->ordered) return {};
+  return {panels->order(row / stored.rows), static_cast<size_t>(stored.k)};
 }
 
 }  // namespace braid

@@ -49,6 +49,8 @@ struct StorageFormat {
   void (*decode)(const StoredWeight& stored, int64_t row, int64_t count, float* out) = nullptr;
   const KeptCodes* kept = nullptr;  // null: codes of another kind
   bool row_major = true;            // the first part's bytes are in the order of the weight's rows
+  // The part that says the group of every column.
+  std::optional<size_t> groups_part = {};
 };
 
 // A weight [matrices, rows, k]; matrices are 1 but for stacked experts. Rows are counted through
@@ -62,6 +64,9 @@ struct StoredWeight {
   int64_t rows = 0;  // of one matrix
   int64_t k = 0;
   DType dtype = DType::kBF16;       // of what Read delivers
+  // The stored column that each kept one is, where groups of columns do not follow each other
+  // (OrderOfGroups). Empty: the same.
+  std::vector<uint16_t> order;
   const KeptCodes* kept = nullptr;  // the first of the format's that fits
   // Whether everything that is made of it may be quantised along its rows, and whether embedding or
   // head is among that.
@@ -76,7 +81,9 @@ struct StoredWeight {
   void Read(int64_t first, int64_t count, DType as, std::byte* out) const;
 };
 
-// What StoredWeight::kept is, which looks at all of the weight's scales.
+// What StoredWeight::order is: columns sorted by their groups, those of a group ascending.
+std::vector<uint16_t> OrderOfGroups(const StoredWeight& stored);
+// What StoredWeight::kept is, which looks at all of the weight's scales; `order` is known.
 const KeptCodes* KeptBy(const StoredWeight& stored);
 
 // The format of a tensor of a GGUF file, by its element type.
@@ -85,6 +92,10 @@ const StorageFormat& GgufFormat(const TensorEntry& tensor);
 const StorageFormat& PanelFormat(ops::WeightFormat format);
 // The panels of such a weight, in the file; none of a weight of another format.
 std::optional<ops::PackedMatrix> PanelsOf(const StoredWeight& stored);
+// The shape of its tensor: of matrices that have an order of columns [count, bytes of one].
+std::vector<int64_t> PanelShape(const ops::PackedMatrix& matrix);
+// The order of the columns in which codes of the row are kept; empty: as they are stored.
+std::span<const uint16_t> OrderOf(const StoredWeight& stored, int64_t row);
 
 // "X.weight" and a suffix; empty when the format cannot name a part of this weight.
 std::string PartName(const StorageFormat& format, std::string_view weight, std::string_view suffix);
