@@ -76,7 +76,7 @@ FORMATS = {
     "gptq_act_order": (
         lambda w: encoders.gptq(w, 64, shuffled=True),
         lambda p, s: decoders.gptq(p[".qweight"], p[".qzeros"], p[".scales"], 64, p[".g_idx"]),
-        {**integers("gptq", 64), "desc_act": True}, "fp32"),
+        {**integers("gptq", 64), "desc_act": True}, "int4_zp32"),
 }
 
 # Shapes with edges: 192 and 160 columns against blocks of 128, heads that no block divides.
@@ -187,7 +187,7 @@ def test_a_quantised_model_is_its_dequantised_twin(braid, models, tmp_path, fami
     assert turned <= {"bf16", "fp32"}
     found = {w["runs_as"] for w in facts["tensors"] if w["stored_as"] not in ("bf16", "f32")
              and not w["name"].endswith("kv_b_proj.keys")}
-    if name == "gptq_act_order":  # one group of columns is in order
+    if name == "gptq_act_order":  # weights of 64 columns have one group
         found -= {"int4_zp"}
     assert found == {runs_as}
 
@@ -226,7 +226,8 @@ def test_codes_stay_what_they_are_in_memory(braid, models, tmp_path, family, nam
         assert 0 < np.mean(kept) < np.mean(anew) / 2
 
 
-@pytest.mark.parametrize("name", ["nvfp4", "nvfp4_modelopt", "mxfp4", "awq", "gptq"])
+@pytest.mark.parametrize("name", ["nvfp4", "nvfp4_modelopt", "mxfp4", "awq", "gptq",
+                                  "gptq_act_order"])
 def test_codes_score_as_their_numbers_do(braid, models, tmp_path, name):
     """Up to the rounding of activations to int8."""
     encode, decode, quantization, _ = FORMATS[name]
@@ -237,6 +238,17 @@ def test_codes_score_as_their_numbers_do(braid, models, tmp_path, name):
     kept, exact = (np.array([x for x in sum(scores(braid, tmp_path / "q", tmp_path, *flags), [])
                              if x is not None]) for flags in ([], ["--weights", "fp32"]))
     assert 0 < np.median(np.abs(kept - exact)) < 0.1 * exact.std()
+
+
+def test_an_order_of_columns_stays_in_a_mapped_checkpoint(braid, models, tmp_path):
+    encode, decode, quantization, _ = FORMATS["gptq_act_order"]
+    source = models("qwen3_5_moe")
+    config = json.loads((source / "config.json").read_text())
+    tensors, _ = quantise(per_expert(stored.read_model(source)), encode, decode)
+    write_model(tmp_path / "q", tensors, {**config, "quantization_config": quantization})
+    braid("convert", tmp_path / "q", tmp_path / "mapped", "--mapped")
+    mapped, kept = (scores(braid, tmp_path / name, tmp_path) for name in ("mapped", "q"))
+    assert mapped == kept
 
 
 @pytest.mark.parametrize("family", MODELS)
