@@ -246,8 +246,7 @@ Status Engine::State::OpenRanks() {
 }
 
 Result<Binding> Engine::State::Bind(const RankView& view) const {
-  WeightChoice choice = options.weight_choice();
-  choice.inputs_in_order = device.used();
+  const WeightChoice choice = options.weight_choice(device.used());
   ASSIGN_OR_RETURN(Binding binding, BindWeights(spec, *checkpoint, choice));
   if (ranks) KeepRows([&](const WeightSpec& weight) { return view.RowsOf(weight); }, binding);
   return binding;
@@ -419,10 +418,9 @@ void Engine::Close() {
   if (state_->balancer) state_->balancer->Stop();
   state_->leader.reset();  // the others end
   for (ThreadFollower& follower : state_->followers) follower.thread.reset();
-  if (state_->experts) {
-    const Status written = state_->experts->Close(state_->ranks != nullptr);
-    if (!written) fmt::print(stderr, "{}\n", written.error().message);
-  }
+  const bool ranks = state_->ranks != nullptr;
+  const Status written = state_->experts ? state_->experts->Close(ranks) : Status();
+  if (!written) fmt::print(stderr, "{}\n", written.error().message);
   state_->WriteTrace();
 }
 

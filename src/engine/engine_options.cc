@@ -28,7 +28,11 @@ DispatchRule EngineOptions::dispatch() const {
   return {};
 }
 
-WeightChoice EngineOptions::weight_choice() const { return WeightChoiceOf(weights, quantise_head); }
+WeightChoice EngineOptions::weight_choice(bool inputs_in_order) const {
+  WeightChoice choice = WeightChoiceOf(weights, quantise_head);
+  choice.inputs_in_order = inputs_in_order;
+  return choice;
+}
 
 void DraftChoice::Apply(SchedulerConfig& config) const {
   config.draft_tokens_max = tokens_max;

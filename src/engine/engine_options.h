@@ -78,7 +78,7 @@ struct EngineOptions {
   // A recorded run's figures take the place of what would be derived here.
   std::optional<SchedulerConfig> recorded;
 
-  WeightChoice weight_choice() const;
+  WeightChoice weight_choice(bool inputs_in_order = false) const;
   DispatchRule dispatch() const;
   // Of ranks; those that are threads share memory, and cut batches only when they are told to.
   Overlap overlap(bool as_processes) const;
