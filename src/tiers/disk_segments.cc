@@ -269,8 +269,8 @@ void DiskTier::State::RemoveCleared() {
   }
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto& [stem, locked_here] = files_of[i];
-    if (locked_here) RemoveFiles(stem);
-    const bool removed = locked_here || RemoveUnlessWritten(stem);
+    if (locked_here) (void)RemoveFiles(stem);
+    const bool removed = locked_here || RemoveUnlessWritten(stem).ok();
     const auto lock = Lock();
     TierSegment& segment = segments[ids[i]];
     segment.gone = removed;

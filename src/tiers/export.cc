@@ -357,7 +357,7 @@ Result<Exported> ImportPages(const std::string& from, const std::string& directo
   const Status written =
       WriteSegment(files, file, in.fd(), {fingerprint.digits, source->key_id}, stem, progress);
   if (!written) {
-    RemoveFiles(stem);
+    (void)RemoveFiles(stem);
     return Error{written.error().code, fmt::format("{}: {}", from, written.error().message)};
   }
   Exported done{.fingerprint = fingerprint.digits.substr(0, 16), .parts = std::ssize(file.entries)};

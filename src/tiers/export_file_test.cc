@@ -312,8 +312,10 @@ TEST_F(InspectTest, EverySegmentIsDescribedThoseOfRanksBehindTheRest) {
   EXPECT_EQ(all[2].states, 1);
   EXPECT_EQ(all[3].keys, 1);
   EXPECT_EQ(all[3].states, 0);
-  EXPECT_FALSE(RemoveSegment(all[1])) << "it is written to";
+  EXPECT_EQ(RemoveSegment(all[1]).error().code, ErrorCode::kUnavailable) << "it is written to";
   EXPECT_TRUE(RemoveSegment(all[2]));
+  EXPECT_THAT(all[0].fault, HasSubstr(Path("all/a.index") + ": No such file"));
+  for (size_t i = 1; i < all.size(); ++i) EXPECT_EQ(all[i].fault, "") << i;
   ::close(made.pages);
   ::close(made.index);
 }
@@ -337,6 +339,37 @@ TEST_F(InspectTest, DamagedPartsAreCounted) {
   EXPECT_EQ(progress.size(), 4u);
   std::filesystem::remove(stem + ".pages");
   EXPECT_EQ(VerifySegment(files, facts, [](int64_t) {}).error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(InspectTest, AnIndexThatCannotBeReadIsNamed) {
+  const std::string path = WriteSegmentOf(Path("all"), print_, Parts({0, 1, 2}, {1})) + ".index";
+  FileLayer files;
+  const std::string whole = Read(path);
+  const auto with = [&](const std::string& bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+    return InspectDirectory(files, Path("all"))->at(0).fault;
+  };
+  const auto flipped = [&](size_t at) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    return with(bytes);
+  };
+  EXPECT_EQ(with(whole), "");
+  EXPECT_EQ(flipped(kSegmentHeaderBytes), path + ": 1 of 4 entries are damaged");
+  EXPECT_EQ(flipped(whole.size() - 1), path + ": 1 of 4 entries are damaged");
+  EXPECT_EQ(with(whole + "half an entry"), "") << "a crash may leave that";
+  EXPECT_EQ(flipped(20), path + ": its header is damaged");
+  EXPECT_EQ(flipped(0), path + ": its header is damaged");
+  EXPECT_EQ(flipped(7), "") << "of another version";
+  EXPECT_THAT(with(whole.substr(0, 30)), HasSubstr(path + ": reading a segment: it ends"));
+  std::filesystem::remove(path);
+  std::filesystem::create_directory(path);
+  const SegmentFacts facts = InspectDirectory(files, Path("all"))->at(0);
+  EXPECT_THAT(facts.fault, HasSubstr(path + ": "));
+  const Status removed = RemoveSegment(facts);
+  ASSERT_FALSE(removed);
+  EXPECT_EQ(removed.error().code, ErrorCode::kInternal);
+  EXPECT_THAT(removed.error().message, HasSubstr(path + ": "));
 }
 
 TEST_F(InspectTest, LinesOfRanksGoWithTheirLastSegment) {

@@ -76,6 +76,34 @@ def test_a_directory_is_listed_checked_and_cleared_beside_its_server(cache, brai
     assert list(pages.iterdir()) == [], "the lines of fingerprints are gone, too"
 
 
+def test_files_that_are_damaged_or_cannot_be_read_are_named(cache, tmp_path):
+    pages = tmp_path / "pages"
+    with serving("--cache-dir", str(pages), *FLAGS) as server:
+        ask(server.port, prompts(1)[0])
+        settle(server.port)
+    (index,) = pages.glob("*.index")
+    whole = index.read_bytes()
+    assert cache("verify", pages)["segments"] == []
+    entry = 64 + 5
+    for bytes_of_it, why in [
+            (whole[:entry] + bytes([whole[entry] ^ 1]) + whole[entry + 1:], "1 of"),
+            (whole[:30], "ends too early"), (b"x" + whole[1:], "its header is damaged"),
+            (b"", "ends too early")]:  # fmt: skip
+        index.write_bytes(bytes_of_it)
+        (segment,) = cache("verify", pages, code=1)["segments"]
+        assert segment["fault"].startswith(f"{index}: ") and why in segment["fault"]
+        said = cache("verify", pages, code=1, text=True)
+        assert f"braid cache verify: {index}: " in said and "as they were written" not in said
+    index.unlink()
+    assert f"{index}: No such file" in cache("verify", pages, code=1, text=True)
+    index.mkdir()  # it cannot be read, nor removed as a file is
+    assert f"{index}: " in cache("verify", pages, code=1, text=True)
+    assert cache("clear", pages, code=1)["removed"] == 0
+    assert f"braid cache clear: {index}: " in cache("clear", pages, code=1, text=True)
+    index.rmdir()
+    assert cache("clear", pages)["removed"] == 1
+
+
 def test_segments_of_several_servers_are_summed_up(cache, tmp_path):
     pages = tmp_path / "pages"
     with (serving("--cache-dir", str(pages), *FLAGS) as one,

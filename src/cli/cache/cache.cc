@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <string>
+#include <vector>
 
 #include "base/block.h"
 #include "base/clock.h"
@@ -34,7 +36,11 @@ std::string NotesOf(const SegmentFacts& segment) {
   std::string notes;
   const auto note = [&](const std::string& text) { notes += (notes.empty() ? "" : ", ") + text; };
   if (segment.written_to) note("a server writes to it");
-  if (!segment.identity) note("of another version");
+  if (!segment.fault.empty()) {
+    note(segment.fault);
+  } else if (!segment.identity) {
+    note("of another version");
+  }
   if (segment.identity && !segment.identity->key_id.empty()) {
     note("encrypted with key " + segment.identity->key_id);
   }
@@ -148,64 +154,87 @@ class StatCommand final : public DirectoryCommand {
   }
 };
 
+// The first of some messages, and how many there are besides.
+std::string FirstOf(const std::vector<std::string>& messages) {
+  return messages.size() == 1 ? messages[0]
+                              : fmt::format("{} (and {} more)", messages[0], messages.size() - 1);
+}
+
 class VerifyCommand final : public DirectoryCommand {
   Status Run(const std::vector<SegmentFacts>& segments) override {
     int64_t all = 1, done = 0, parts = 0, damaged = 0;
     for (const SegmentFacts& s : segments) all += s.name.bytes;
     ProgressBar bar("reading " + directory_, 0.5);
     json::array bad;
+    std::vector<std::string> faults;
     for (const SegmentFacts& s : segments) {
       const auto progress = [&](int64_t bytes) {
         done += bytes;
         bar.Show(static_cast<double>(done) / static_cast<double>(all));
       };
       const Result<int64_t> found = VerifySegment(files_, s, progress);
-      if (!found) continue;  // a server has removed it meanwhile
+      // A server has removed it meanwhile.
+      if (!found && found.error().code == ErrorCode::kNotFound) continue;
+      const std::string fault = !s.fault.empty() || found ? s.fault : found.error().message;
+      const int64_t lost = found ? *found : 0;
       parts += std::ssize(s.entries);
-      damaged += *found;
-      if (*found == 0) continue;
-      bad.push_back(json::object{{"name", s.name.stem}, {"damaged", *found}});
-      if (!json_) fmt::print("{}: {} parts are damaged\n", s.name.stem, *found);
+      damaged += lost;
+      if (lost == 0 && fault.empty()) continue;
+      json::object segment{{"name", s.name.stem}, {"damaged", lost}};
+      if (!fault.empty()) {
+        segment["fault"] = fault;
+        faults.push_back(fault);
+      }
+      bad.push_back(std::move(segment));
+      if (json_) continue;
+      if (!fault.empty()) fmt::print("{}\n", fault);
+      if (lost > 0) fmt::print("{}: {} parts are damaged\n", s.name.stem, lost);
     }
     if (json_) {
       fmt::print("{}\n", json::serialize(json::object{
                              {"parts", parts}, {"damaged", damaged}, {"segments", bad}}));
-    } else if (damaged == 0) {
+    } else if (bad.empty()) {
       fmt::print("{}: {} parts are as they were written\n", directory_, parts);
     }
-    if (damaged == 0) return {};
+    if (bad.empty()) return {};
     return Error{ErrorCode::kInvalid,
-                 fmt::format("{} of {} parts are damaged; servers find that out and compute them, "
-                             "`braid cache clear` removes all",
-                             damaged, parts)};
+                 fmt::format("{}{} of {} parts are damaged; servers find that out and compute "
+                             "them, `braid cache clear` removes all",
+                             faults.empty() ? "" : FirstOf(faults) + "; ", damaged, parts)};
   }
 };
 
 class ClearCommand final : public DirectoryCommand {
   Status Run(const std::vector<SegmentFacts>& segments) override {
-    int64_t removed = 0, bytes = 0, kept = 0;
+    int64_t removed = 0, bytes = 0, kept = 0, done = 0;
+    std::vector<std::string> faults;
     ProgressBar bar("clearing " + directory_, 0.5);
     for (const SegmentFacts& s : segments) {
-      if (RemoveSegment(s)) {
+      if (const Status status = RemoveSegment(s); status) {
         ++removed;
         bytes += s.name.bytes;
-      } else {
+      } else if (status.error().code == ErrorCode::kUnavailable) {
         ++kept;
+      } else {
+        faults.push_back(status.error().message);
       }
-      bar.Show(static_cast<double>(removed + kept) / static_cast<double>(segments.size()));
+      bar.Show(static_cast<double>(++done) / static_cast<double>(segments.size()));
     }
     RETURN_IF_ERROR(RemoveLines(directory_, fingerprint_));
     if (json_) {
       fmt::print("{}\n", json::serialize(
                              json::object{{"removed", removed}, {"bytes", bytes}, {"kept", kept}}));
-      return {};
+    } else {
+      fmt::print("{}: removed {} segments, {}\n", directory_, removed, ByteText(bytes));
     }
-    fmt::print("{}: removed {} segments, {}\n", directory_, removed, ByteText(bytes));
-    if (kept > 0) {
+    if (kept > 0 && !json_) {
       fmt::print("{} segments stay: servers write to them; POST /flush_cache clears a server's\n",
                  kept);
     }
-    return {};
+    if (faults.empty()) return {};
+    return Error{ErrorCode::kInternal,
+                 fmt::format("{}; {} segments cannot be removed; remove their files as their owner",
+                             FirstOf(faults), faults.size())};
   }
 };
 

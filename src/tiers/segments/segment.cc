@@ -173,6 +173,10 @@ std::optional<SegmentIdentity> ParseHeader(std::string_view header) {
   return identity;
 }
 
+bool OfOtherVersion(std::string_view header) {
+  return header.starts_with(kMagic.substr(0, kMagic.size() - 1)) && !header.starts_with(kMagic);
+}
+
 void Seal(SegmentEntry& entry) { entry.check = CheckOf(entry); }
 
 Result<std::vector<SegmentEntry>> ReadEntries(FileLayer& files, const IndexFile& file,
@@ -256,19 +260,24 @@ std::string ReadLines(const std::string& directory, std::string_view name_digits
   return *lines;
 }
 
-void RemoveFiles(const std::string& stem) {
+Status RemoveFiles(const std::string& stem) {
   // The index first: without it the pages are nobody's.
-  ::unlink((stem + ".index").c_str());
-  ::unlink((stem + ".pages").c_str());
+  for (const char* end : {".index", ".pages"}) {
+    const std::string path = stem + end;
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) return Failed(path.c_str(), errno);
+  }
+  return {};
 }
 
-bool RemoveUnlessWritten(const std::string& stem) {
-  const int pages = ::open((stem + ".pages").c_str(), O_RDWR | O_CLOEXEC);
-  if (pages < 0) return errno == ENOENT;
+Status RemoveUnlessWritten(const std::string& stem) {
+  const std::string path = stem + ".pages";
+  const int pages = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (pages < 0) return errno == ENOENT ? Status() : Failed(path.c_str(), errno);
   const bool free = ::flock(pages, LOCK_EX | LOCK_NB) == 0;
-  if (free) RemoveFiles(stem);
+  const Status status =
+      free ? RemoveFiles(stem) : Error{ErrorCode::kUnavailable, path + ": somebody writes to it"};
   ::close(pages);
-  return free;
+  return status;
 }
 
 Result<SegmentFiles> CreateSegment(FileLayer& files, const std::string& stem,
@@ -286,7 +295,7 @@ Result<SegmentFiles> CreateSegment(FileLayer& files, const std::string& stem,
   if (status) return made;
   if (made.pages >= 0) ::close(made.pages);
   if (made.index >= 0) ::close(made.index);
-  RemoveFiles(stem);
+  (void)RemoveFiles(stem);
   return status.error();
 }
 

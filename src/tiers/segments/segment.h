@@ -64,6 +64,8 @@ inline constexpr int64_t kSegmentHeaderBytes = 64;
 std::string SegmentHeader(const SegmentIdentity& identity);
 // None: not the header of a segment that this program reads.
 std::optional<SegmentIdentity> ParseHeader(std::string_view header);
+// The header of a segment that another version of this program has made.
+bool OfOtherVersion(std::string_view header);
 void Seal(SegmentEntry& entry);  // sets `check`
 
 // A sum of bytes, however they are cut.
@@ -120,10 +122,10 @@ struct LinesFile {
 Result<std::vector<LinesFile>> ListLines(const std::string& directory);
 // Unless a server uses them.
 void RemoveUnusedLines(const std::string& directory, const std::string& name_digits);
-// Removes both files; the caller has locked NAME.pages.
-void RemoveFiles(const std::string& stem);
-// Both files, unless somebody writes to them. Whether they are not there any more.
-bool RemoveUnlessWritten(const std::string& stem);
+// Removes both files; the caller has locked NAME.pages. The error names the file that is left.
+Status RemoveFiles(const std::string& stem);
+// Both files. kUnavailable: somebody writes to them.
+Status RemoveUnlessWritten(const std::string& stem);
 std::string NewSegmentStem(const std::string& directory, const TierFingerprint& fingerprint);
 // Both files, with the header in the index. The lock of NAME.pages holds until that is closed.
 struct SegmentFiles {

@@ -113,7 +113,7 @@ TEST_F(SegmentTest, EntriesThatNameNoBytesOfThePagesAreLeftOut) {
         ReadEntries(files_, {.fd = made.index, .pages = Path("s.pages")}, identity, begin);
     ::close(made.pages);
     ::close(made.index);
-    RemoveFiles(Path("i"));
+    EXPECT_TRUE(RemoveFiles(Path("i")));
     std::vector<uint64_t> keys;
     for (const SegmentEntry& entry : *found) keys.push_back(entry.key.low);
     return keys;
@@ -200,7 +200,9 @@ TEST_F(SegmentTest, SegmentsAreListedByNameWithTheirBytes) {
 TEST_F(SegmentTest, FilesGoUnlessSomebodyWritesToThem) {
   const SegmentFiles made = *CreateSegment(files_, Path("s"), {std::string(32, 'd'), ""});
   Write("s.index.x", 1);
-  EXPECT_FALSE(RemoveUnlessWritten(Path("s")));
+  const Status written = RemoveUnlessWritten(Path("s"));
+  ASSERT_FALSE(written);
+  EXPECT_EQ(written.error().code, ErrorCode::kUnavailable);
   EXPECT_TRUE(Has("s.pages") && Has("s.index"));
   ::close(made.pages);
   ::close(made.index);
@@ -208,6 +210,13 @@ TEST_F(SegmentTest, FilesGoUnlessSomebodyWritesToThem) {
   EXPECT_FALSE(Has("s.pages") || Has("s.index"));
   EXPECT_TRUE(RemoveUnlessWritten(Path("s"))) << "they are not there any more";
   EXPECT_TRUE(Has("s.index.x"));
+  Write("d.pages", 1);
+  std::filesystem::create_directory(Path("d.index"));
+  const Status left = RemoveUnlessWritten(Path("d"));
+  ASSERT_FALSE(left);
+  EXPECT_EQ(left.error().code, ErrorCode::kInternal);
+  EXPECT_THAT(left.error().message, HasSubstr(Path("d.index") + ": "));
+  EXPECT_TRUE(Has("d.pages")) << "pages without an index are nobody's";
 }
 
 // A segment that cannot be made leaves no file, and nobody's files change.
