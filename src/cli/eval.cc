@@ -55,10 +55,13 @@ class EvalCommand : public Command {
   bool json_ = false;
 };
 
-// Every token of the text and of the end of text but the first counts.
+// Every token of the text and of its end but the first counts.
 Result<Request> TextRequest(const Engine& engine, const EvalItem& item) {
   Request request;
-  ASSIGN_OR_RETURN(request.prompt, EncodeText(engine, item.text + "<|endoftext|>", true));
+  ASSIGN_OR_RETURN(request.prompt, EncodeText(engine, item.text, true));
+  const std::optional<TokenId> end = EndOfText(*engine.tokenizer(), engine.eos_tokens());
+  const bool ended = !request.prompt.empty() && request.prompt.back() == end;
+  if (end && !ended) request.prompt.push_back(*end);
   request.stop.new_tokens_max = 0;
   request.prompt_logprobs = 0;
   return request;
@@ -242,6 +245,11 @@ Result<std::vector<EvalTask>> ReadTasks(const std::vector<std::string>& files, s
     tasks.push_back(std::move(task));
   }
   return tasks;
+}
+
+std::optional<TokenId> EndOfText(const Tokenizer& tokenizer, std::span<const TokenId> eos) {
+  const std::optional<TokenId> end = tokenizer.TokenToId("<|endoftext|>");
+  return !end && eos.size() == 1 ? eos[0] : end;
 }
 
 Result<Request> ChatRequest(const Engine& engine, const EvalItem& item, int32_t new_tokens_max) {

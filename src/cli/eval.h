@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,10 @@ struct EvalTask {
 
   double perplexity() const;  // 0 when nothing was scored
 };
+
+// The token that ends a document: <|endoftext|> where the vocabulary has it, else the one that ends
+// answers; none where several do.
+std::optional<TokenId> EndOfText(const Tokenizer& tokenizer, std::span<const TokenId> eos);
 
 // An item's chat or prompt as a request: greedy, up to so many new tokens.
 inline constexpr int32_t kEvalTokens = 512;

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "base/check.h"
 #include "model/checkpoint/test_directory.h"
 
 namespace braid {
@@ -87,6 +88,28 @@ TEST_F(EvalTasks, PerplexityIsThatOfTheMeanToken) {
   task.log_likelihood = -6;
   task.scored_tokens = 3;
   EXPECT_DOUBLE_EQ(task.perplexity(), std::exp(2));
+}
+
+// Written out in a text, a token that the vocabulary lacks would be several ordinary ones.
+TEST(EndOfText, IsATokenOfTheVocabularyOrNone) {
+  const auto with = [](const std::string& end) {
+    auto tokenizer = Tokenizer::FromJson(
+        R"({"added_tokens": [{"id": 2, "content": ")" + end +
+        R"(", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+            "special": true}],
+            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false,
+                        "use_regex": false},
+            "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}})");
+    CHECK(tokenizer, "{}", tokenizer.error().message);
+    return *std::move(tokenizer);
+  };
+  const Tokenizer ends = with("<|endoftext|>"), other = with("</s>");
+  const std::vector<TokenId> one = {2}, two = {1, 2};
+  EXPECT_EQ(EndOfText(ends, two), 2);
+  EXPECT_EQ(EndOfText(ends, {}), 2);
+  EXPECT_EQ(EndOfText(other, one), 2);
+  EXPECT_EQ(EndOfText(other, two), std::nullopt);
+  EXPECT_EQ(EndOfText(other, {}), std::nullopt);
 }
 
 }  // namespace

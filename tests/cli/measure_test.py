@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import pathlib
 import os
 import re
@@ -35,6 +36,24 @@ def test_eval_prints_accuracy_intervals_and_perplexity(braid, tiny):
     assert arithmetic["accuracy"] == 1 and arithmetic["high"] == 1
     assert 0.6 < arithmetic["low"] < 0.8
     assert text["n"] == 8 and 1.2 < text["perplexity"] < 1.5
+
+
+def test_the_end_of_a_text_is_a_token_of_the_vocabulary(braid, tiny, tmp_path):
+    """A model without <|endoftext|>, whose answers end with two tokens: the text's tokens alone."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for path in pathlib.Path(tiny).iterdir():
+        text = path.read_bytes()
+        if b"<|endoftext|>" in text and path.suffix in (".json", ".jinja"):
+            (model / path.name).write_bytes(text.replace(b"<|endoftext|>", b"<|otherend|>"))
+        else:
+            (model / path.name).symlink_to(path.resolve())
+    file, text = tmp_path / "text.jsonl", "Once upon a time."
+    file.write_text(json.dumps({"check": "perplexity", "answer": None, "text": text}) + "\n")
+    (task,) = json.loads(braid("eval", model, file, "--json").stdout)["tasks"]
+    scored = braid("score", model, "-", input=json.dumps({"text": text}) + "\n")
+    values = json.loads(scored.stdout)["logprobs"][1:]
+    assert task["perplexity"] == pytest.approx(math.exp(-sum(values) / len(values)))
 
 
 def test_eval_table_has_a_line_per_task(braid, tiny):
