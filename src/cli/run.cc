@@ -4,13 +4,13 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <iostream>
-#include <iterator>
+#include <optional>
 
 #include "base/progress.h"
 #include "cli/command/command_factories.h"
 #include "cli/command/engine_flags.h"
 #include "cli/terminal/chat_loop.h"
+#include "cli/terminal/input.h"
 #include "cli/terminal/signals.h"
 #include "cli/terminal/token_output.h"
 #include "engine/engine.h"
@@ -43,7 +43,7 @@ class RunCommandOptions : public Command {
 
  private:
   Status CheckFlags() const;
-  Result<RenderedPrompt> PromptOf(const Engine& engine) const;
+  Result<RenderedPrompt> PromptOf(const Engine& engine, SignalQueue& signals) const;
   Status Answer(Engine& engine, SignalQueue& signals);
   std::string JsonOf(const Engine& engine, const GeneratedAnswer& generation) const;
 
@@ -64,7 +64,10 @@ Status RunCommandOptions::CheckFlags() const {
   return {};
 }
 
-Result<RenderedPrompt> RunCommandOptions::PromptOf(const Engine& engine) const {
+[[noreturn]] void LeaveAfterSignal() { std::_Exit(128 + SIGINT); }
+
+Result<RenderedPrompt> RunCommandOptions::PromptOf(const Engine& engine,
+                                                   SignalQueue& signals) const {
   RenderedPrompt prompt;
   if (!token_ids_.empty()) {
     ASSIGN_OR_RETURN(const json::value ids, ParseJson(token_ids_, "--token-ids"));
@@ -72,7 +75,11 @@ Result<RenderedPrompt> RunCommandOptions::PromptOf(const Engine& engine) const {
     return prompt;
   }
   std::string text = prompt_;
-  if (text.empty()) text.assign(std::istreambuf_iterator<char>(std::cin), {});
+  if (text.empty()) {
+    std::optional<std::string> input = ReadAllInput(signals);
+    if (!input) LeaveAfterSignal();
+    text = *std::move(input);
+  }
   if (!raw_) {
     json::array messages;
     if (!chat_.system.empty()) {
@@ -121,7 +128,7 @@ std::string RunCommandOptions::JsonOf(const Engine& engine,
 }
 
 Status RunCommandOptions::Answer(Engine& engine, SignalQueue& signals) {
-  ASSIGN_OR_RETURN(RenderedPrompt prompt, PromptOf(engine));
+  ASSIGN_OR_RETURN(RenderedPrompt prompt, PromptOf(engine, signals));
   const bool chat = token_ids_.empty() && !raw_;
   Request request = RequestFor(engine, std::move(prompt.tokens), sampling_);
   request.logprobs = logprobs_.value_or(-1);
@@ -149,7 +156,7 @@ Status RunCommandOptions::Run() {
   RETURN_IF_ERROR(CheckFlags());
   SignalQueue signals{SIGINT};
   const auto leave_if_asked = [&](std::string) {
-    if (signals.Wait(0) != 0) std::_Exit(128 + SIGINT);
+    if (signals.Wait(0) != 0) LeaveAfterSignal();
   };
   options_.scheduler.running_max = 1;
   if (FollowsAsRank()) return Engine::Follow(options_);

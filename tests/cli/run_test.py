@@ -172,6 +172,25 @@ def test_explain_ops_names_what_ran(braid, tiny):
     assert len(done.stderr.splitlines()) > 3
 
 
+@pytest.mark.parametrize("how", ["--raw", "--json"])
+def test_ctrl_c_ends_the_program_while_it_waits_for_its_prompt(tiny, tmp_path, how):
+    log = tmp_path / "events"  # begins when the model is loaded
+    words = [BINARY, "run", str(tiny), how, "--event-log", str(log)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            process.stdin.write(b"Once upon")
+            process.stdin.flush()
+            until = time.monotonic() + 100
+            while not log.exists():
+                assert time.monotonic() < until and process.poll() is None
+                time.sleep(0.05)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 128 + signal.SIGINT
+        finally:
+            process.kill()
+
+
 def interrupted_after(seconds, tiny):
     """The object that `run` prints when Ctrl-C comes then; None if no token was computed yet."""
     words = ["run", str(tiny), "--token-ids", "[5,6,7]", "--temperature", "0", "--draft", "off",

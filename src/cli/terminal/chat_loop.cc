@@ -1,14 +1,14 @@
-// Lines are read with poll and read, so that Ctrl-C at the prompt takes effect at once.
+// Ctrl-C at the prompt begins a new line; during an answer it stops that.
 #include "cli/terminal/chat_loop.h"
 
 #include <fmt/core.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <optional>
 
 #include "base/progress.h"
+#include "cli/terminal/input.h"
 #include "text/answer/reasoning.h"
 
 namespace braid {
@@ -50,22 +50,12 @@ class LineReader {
   }
 
   void Wait() {
-    pollfd files[] = {{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
-                      {.fd = signals_.descriptor(), .events = POLLIN, .revents = 0}};
-    if (::poll(files, 2, -1) < 0) return;
-    if ((files[1].revents & POLLIN) != 0 && signals_.Wait(0) != 0) {
-      buffer_.clear();
-      fmt::print("\n(/exit or Ctrl-D leaves)\n");
-      Prompt();
-    }
-    if (files[0].revents == 0) return;
-    char bytes[4096];
-    const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof(bytes));
-    if (got <= 0) {
-      ended_ = true;
-    } else {
-      buffer_.append(bytes, static_cast<size_t>(got));
-    }
+    const Arrived arrived = ReadInput(signals_, buffer_);
+    ended_ = arrived == Arrived::kEnd;
+    if (arrived != Arrived::kSignal) return;
+    buffer_.clear();
+    fmt::print("\n(/exit or Ctrl-D leaves)\n");
+    Prompt();
   }
 
   SignalQueue& signals_;
