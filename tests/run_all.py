@@ -12,13 +12,16 @@ A part that fails does not hide the others. Each part's output goes to a file of
 build/test-logs/PRESET, and the end of it is shown when the part fails. A part's counts are in the
 last line that begins with "N passed" or "N failed" (pytest's words; GoogleTest's are added up); a
 part that exits non-zero has at least one failure, and so has one whose sanitizer wrote a report, in
-whichever process that was.
+whichever process that was. Each part is a group of processes, which is killed when its time is up
+or when SIGTERM, SIGINT or SIGHUP ends the run.
 """
 import argparse
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -32,7 +35,7 @@ GIVING_WAY = ["nice", "-n", "19"]
 LANES = [True, False, False]  # does what runs in it wait?
 FAILURE = re.compile(r"Failure$|: Failure\b|\[  FAILED  \]|CHECK failed|\*\*\*Not Run|ERROR: ")
 FAILED = re.compile(r"\[  FAILED  \] ([\w/]+\.[\w/]+)|^(?:FAILED|ERROR) (.+?)(?: - |$)"
-                    r"|^\s+\d+ - (\S+) \((?!Failed)")  # CTest's: it crashed, or had no more time
+                    r"|^\s+\d+ - (\S+) \((?!Failed|Skipped)")  # CTest's: crashed or late
 CLOSING = re.compile(r"(?:.*; )?=*\s*\d+ (?:passed|failed|skipped|errors?)\b")
 # Two parts beside `cli` of its folder, so that none takes longest by far.
 GROUPS = re.compile(r"rank|handoff|disk_tier|slow_disk|expert")
@@ -51,6 +54,7 @@ SANITIZED = {
              "UCX_MEM_EVENTS": "n"},
 }
 SLOWER = {"release": 1, "dev": 2, "tsan": 4}  # how much longer a part may take
+STOPPED = threading.Event()  # by a signal
 
 
 @dataclass
@@ -106,6 +110,7 @@ def parts_of(preset, with_long=True):
         Part("simulation", [*ctest, "simulation", "-E", apart], timeout_s=3600),
         Part("tidy", [python, "tests/tidy/tidy.py"]),
         Part("tidy-self", [python, "tests/tidy/tidy_test.py"]),
+        Part("run-self", [python, "tests/run_all_test.py"], waits=True),
         Part("mutation-self", [python, "tests/mutation/operators_test.py"]),
         Part("api-tests", [python, "tests/tidy/api_tests.py"]),
         Part("scenarios", [python, "tests/scenarios.py"]),
@@ -153,7 +158,8 @@ def count(text, outcome):
         "failed": re.findall(r"\[  FAILED  \] (\d+) tests?", text),
         "skipped": re.findall(r"\[  SKIPPED \] (\d+) tests?", text),
     }
-    if gtest["passed"] or gtest["failed"]:
+    gtest["skipped"] += ["1"] * text.count("***Skipped")  # CTest's: a whole program
+    if any(gtest.values()):
         for word, numbers in gtest.items():
             setattr(outcome, word, sum(map(int, numbers)))
         crashed = re.findall(r"(\d+) tests? failed out of", text)
@@ -196,26 +202,50 @@ def show(line):
         print(f"\r\033[K{line}", end="", flush=True)
 
 
+def kill_group(process):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def started(command, **more):
+    """A process that leads a group; nothing of the group outlives an exception in the block."""
+    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **more)
+    try:
+        yield process
+    except BaseException:
+        kill_group(process)
+        process.wait()
+        raise
+
+
+def stop(number, _):
+    """The handler of signals that end the run."""
+    STOPPED.set()
+    sys.exit(128 + number)
+
+
 def run_command(part, log, env, outcome):
     """Runs the command with its output in the log, and measures what it takes; returns the exit
     code, or None past the time."""
     start = time.monotonic()
     command = part.command if part.waits else [*GIVING_WAY, *part.command]
-    with open(log, "wb") as out:
-        process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=out,
-                                   stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        late = False
+    late = False
+    with open(log, "wb") as out, started(command, env=env, stdout=out, stderr=subprocess.STDOUT,
+                                         stdin=subprocess.DEVNULL) as process:
         while True:
             ended, status, usage = os.wait4(process.pid, os.WNOHANG)
             outcome.seconds = time.monotonic() - start
             if ended:
+                process.returncode = os.waitstatus_to_exitcode(status)
                 break
+            if STOPPED.is_set():
+                sys.exit()  # of this thread
             if outcome.seconds > part.timeout_s and not late:
                 late = True
-                process.kill()
+                kill_group(process)
             show(f"{part.name:<12} {outcome.seconds:5.0f} s")
             time.sleep(0.2)
-    process.returncode = os.waitstatus_to_exitcode(status)
     outcome.cpu_seconds = usage.ru_utime + usage.ru_stime
     return None if late else process.returncode
 
@@ -264,9 +294,10 @@ def build(preset):
     """Configures once and builds all that can be built, with Ninja's output on the terminal."""
     start = time.monotonic()
     if not (ROOT / f"build/{preset}/build.ninja").exists():
-        subprocess.run(["cmake", "--preset", preset], cwd=ROOT, stdout=subprocess.DEVNULL)
-    code = subprocess.run(["cmake", "--build", "--preset", preset, "--", "-k", "0"],
-                          cwd=ROOT).returncode
+        with started(["cmake", "--preset", preset], stdout=subprocess.DEVNULL) as configuration:
+            configuration.wait()
+    with started(["cmake", "--build", "--preset", preset, "--", "-k", "0"]) as building:
+        code = building.wait()
     outcome = Outcome(passed=int(code == 0), failed=int(code != 0))
     outcome.seconds = time.monotonic() - start
     outcome.note = "" if code == 0 else f"exit code {code}"
@@ -299,7 +330,7 @@ def run_parts(parts, preset, logs):
         report(part.name, outcomes[part.name])
 
     def work(waits):
-        while part := taken(waits):
+        while not STOPPED.is_set() and (part := taken(waits)):
             run(part)
 
     with concurrent.futures.ThreadPoolExecutor(len(LANES)) as pool:
@@ -329,6 +360,9 @@ def main():
     for part in parts:
         part.timeout_s *= SLOWER[arguments.preset]
 
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup sets it
+            signal.signal(number, stop)
     logs = ROOT / "build/test-logs" / arguments.preset
     logs.mkdir(parents=True, exist_ok=True)
     for stale in logs.glob("sanitizer-*"):
