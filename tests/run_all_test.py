@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of run_all.py (what it counts, and that nothing of a part outlives it) and of
-run_filtered.py."""
+"""Tests of run_all.py (what it counts, and that nothing of a part outlives it), run_filtered.py and
+pytest.ini."""
 import contextlib
 import os
 import pathlib
@@ -16,6 +16,7 @@ import run_all  # noqa: E402
 import run_filtered  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
+PYTEST = HERE.parent / ".venv/bin/python"
 # A part whose child outlives it unless the whole group is killed; the file has the child's id.
 HANGS = ["sh", "-c", "sleep 1000 & echo $! > child; wait"]
 # run_all with one part: a folder in place of the repository, and nothing to build.
@@ -109,6 +110,22 @@ class RunAllTest(unittest.TestCase):
         self.assertEqual(list(said), ["other"])
 
 
+class PytestTest(unittest.TestCase):
+    @unittest.skipUnless(PYTEST.exists(), "scripts/setup.sh has not made .venv")
+    def test_an_assertion_that_fails_in_a_thread_fails_the_test(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for holds in (True, False):
+                test = pathlib.Path(folder) / f"{holds}_test.py"
+                test.write_text("import threading\n\n\ndef check():\n"
+                                f"    assert {holds}\n\n\ndef test_in_a_thread():\n"
+                                "    thread = threading.Thread(target=check)\n"
+                                "    thread.start()\n    thread.join()\n")
+                done = subprocess.run([PYTEST, "-m", "pytest", "-c", HERE.parent / "pytest.ini",
+                                       "-p", "no:cacheprovider", test], capture_output=True,
+                                      text=True, check=False)
+                self.assertEqual(done.returncode, 0 if holds else 1, done.stdout)
+
+
 class RunFilteredTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -151,6 +168,6 @@ class RunFilteredTest(unittest.TestCase):
 if __name__ == "__main__":
     result = unittest.TextTestRunner(verbosity=0).run(
         unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"]))
-    bad = len(result.failures) + len(result.errors)
-    print(f"{result.testsRun - bad} passed, {bad} failed")
+    bad, skipped = len(result.failures) + len(result.errors), len(result.skipped)
+    print(f"{result.testsRun - bad - skipped} passed, {bad} failed, {skipped} skipped")
     sys.exit(int(bad > 0))

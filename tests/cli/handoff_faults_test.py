@@ -65,7 +65,7 @@ class Client:
     def _run(self):
         try:
             self._read()
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
             self.error = self.error or repr(error)
         if not self.done:
             self.error = self.error or "the connection was closed"

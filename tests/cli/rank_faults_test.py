@@ -51,7 +51,7 @@ class Client:
             with urllib.request.urlopen(self.request, timeout=120) as answer:
                 for line in answer:
                     self._take(line.decode().strip())
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
             self.error = self.error or repr(error)
         if not self.done:
             self.error = self.error or "the connection was closed"
