@@ -3,6 +3,7 @@ of the checkpoint that make-model writes otherwise, and run as stored in every m
 
 import json
 
+import gguf
 import numpy as np
 import pytest
 
@@ -157,7 +158,6 @@ def test_every_mixture_runs_as_stored_and_is_near_the_numbers(braid, tmp_path, w
 
 @pytest.mark.parametrize("mixture", TYPES)
 def test_the_package_reads_the_numbers_that_the_engine_reads(braid, tmp_path, mixture):
-    gguf = pytest.importorskip("gguf")
     folder = made(braid, tmp_path / "model", "qwen3_5_moe", mixture, WIDE)
     reader = gguf.GGUFReader(next(folder.iterdir()))
     found = {tensor.name: tensor for tensor in reader.tensors}
