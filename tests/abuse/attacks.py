@@ -177,7 +177,7 @@ def broken_framing(target, rng):
             connection.sendall(rng.choice(starts))
             connection.shutdown(socket.SHUT_WR)
             answer = connection.recv(100)
-            seen[answer[9:12].decode(errors="replace") if answer.startswith(b"HTTP") else "-"] += 1
+            seen[int(answer[9:12]) if answer.startswith(b"HTTP") else "-"] += 1
     return seen
 
 
