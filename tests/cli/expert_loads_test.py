@@ -113,6 +113,7 @@ def test_ranks_count_what_one_counts_and_lie_where_a_plan_says(braid, tiny, tmp_
     assert json.loads(divided.stdout) == answer, divided.stderr
     assert 30 <= len(answer["token_ids"]) < 40  # ranks write whole tens of steps
     assert recorded(ranks) == recorded(alone)
+    assert recorded(alone)[1], "it has steps"
     for redundant, method in [(2, "global"), (0, "incremental")]:
         file = tmp_path / f"placement-{redundant}.json"
         done = braid("experts", "plan", ranks, "--mesh", f"ranks=2,node=2,redundant={redundant}",

@@ -79,6 +79,7 @@ def test_killed_and_started_again_it_serves_the_same(tmp_path):
     first.wait()
     for thread in threads:
         thread.join(30)
+    assert len(broken) == 5
     assert all(isinstance(end, Exception) for end in broken), "a cut stream is no whole one"
     second = start(port, *flags, stderr=subprocess.DEVNULL)
     try:

@@ -113,6 +113,7 @@ def test_run_reports_the_log_probabilities_that_score_gives(braid, tiny, compute
     whole = PROMPT + out["token_ids"]
     (score,) = lines(braid("score", tiny, "-", "--top", "3", "--compute", compute,
                            input=json.dumps({"token_ids": whole})))  # fmt: skip
+    assert len(out["logprobs"]) == len(out["token_ids"]) > 0
     for i, entry in enumerate(out["logprobs"]):
         assert entry["id"] == out["token_ids"][i]
         assert entry["logprob"] == score["logprobs"][len(PROMPT) + i]
