@@ -233,7 +233,10 @@ Status EngineDevice::Move(const ModelSpec& spec, ModelWeights& weights,
 }
 
 bool EngineDevice::GivesWay(const EngineOptions& options, const Status& prepared) {
-  if (prepared || options.device != "auto" || prepared.error().field != "device") return false;
+  if (prepared || options.device != "auto") return false;
+  // A device may expand weights that the CPU keeps as they are stored.
+  const std::string_view field = prepared.error().field;
+  if (field != "device" && field != "expand") return false;
   fmt::print(stderr, "--device auto: the CPU ({})\n", prepared.error().message);
   return true;
 }

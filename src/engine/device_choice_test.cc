@@ -90,7 +90,9 @@ TEST(DeviceChoice, OnlyAutoGivesWayAndOnlyToAnErrorOfTheDevice) {
   const Status of_device = Error{ErrorCode::kInvalid, "it lacks an op", "device"};
   const Status other = Error{ErrorCode::kInvalid, "no such file", "model"};
   EngineOptions options{.device = "auto"};
+  const Status expands = Error{ErrorCode::kInvalid, "it needs --expand", "expand"};
   EXPECT_TRUE(EngineDevice::GivesWay(options, of_device));
+  EXPECT_TRUE(EngineDevice::GivesWay(options, expands)) << "the CPU may keep the weights";
   EXPECT_FALSE(EngineDevice::GivesWay(options, other));
   EXPECT_FALSE(EngineDevice::GivesWay(options, {}));
   options.device = "vulkan";

@@ -38,7 +38,8 @@ class ExportCommand final : public Command {
     flags.Text("--tenant", request_.tenant, "Name of the key that the conversation belongs to");
     flags.Text("--fingerprint", request_.fingerprint,
                "Only pages of the fingerprint that begins with this (`braid cache stat`)");
-    flags.Text("--cache-key-file", key_file_, "Key of encrypted pages; the file stays encrypted");
+    flags.NonEmpty("--cache-key-file", key_file_,
+                   "Key of encrypted pages; the file stays encrypted");
     flags.Switch("--json", json_, "Print a JSON object");
   }
   Status Run() override {

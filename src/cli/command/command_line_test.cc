@@ -95,6 +95,7 @@ TEST(CommandLine, WrongWordsAreUsageErrorsWithASuggestion) {
       {{"serve", "A", "--handoff-key-file", ""}, "--handoff-key-file is empty"},
       {{"serve", "A", "--register-key-file", ""}, "--register-key-file is empty"},
       {{"serve", "A", "--cache-key-file", ""}, "--cache-key-file is empty"},
+      {{"cache", "export", "A", "B", "--cache-key-file", ""}, "--cache-key-file is empty"},
       {{"router", "A", "--api-key", ""}, "braid router: --api-key is empty: give it a value"},
   };
   for (const auto& [words, said] : cases) {

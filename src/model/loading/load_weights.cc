@@ -41,7 +41,7 @@ void ForEachSource(const BoundWeight& bound, const PackTask& task, F f) {
     const ops::PackedMatrix& matrix = bound.weight->matrix;
     const TensorEntry& tensor = bound.runs.front().stored->main();
     return f(tensor, matrix.panel(task.matrix, task.begin) - tensor.data,
-             (task.end - task.begin) * matrix.panel_bytes());
+             TaskBytes(bound, task));
   }
   for (int64_t at = task.source_begin; at < task.source_end;) {
     const SourceRun& run = bound.RunAt(at);

@@ -60,7 +60,8 @@ AnswerStep ApiAnswer::TakeEvents(std::vector<ChoiceDelta> deltas) {
   const int64_t json_bytes = JsonBytesOf(EntriesOf(deltas));
   step.work = [this, json_bytes, deltas = std::move(deltas)](AnswerStep& out) {
     if (!generation_->HoldMemory(json_bytes)) {
-      out.events = StreamError(endpoint_, EndError(EndReason::kNoMemory));
+      generation_->NoteError(EndReason::kNoMemory);
+      out.events = StreamError(endpoint_, *generation_->error());
       out.last = true;
       return;
     }
@@ -99,8 +100,9 @@ AnswerStep ApiAnswer::TakeWhole(std::vector<ChoiceDelta> deltas) {
     if (generation_->HoldMemory(json_bytes)) {
       out.response = HttpResponse{.body = json::serialize(format_->Whole(merged_))};
     } else {
+      generation_->NoteError(EndReason::kNoMemory);
       format_.reset();
-      out.response = ErrorResponse(EndError(EndReason::kNoMemory), endpoint_ == kMessages);
+      out.response = ErrorResponse(*generation_->error(), endpoint_ == kMessages);
     }
     generation_->FreeMemory(json_bytes + PromptMemoryOf(merged_));
     merged_.clear();  // its client may read the answer slowly

@@ -5,9 +5,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <latch>
 #include <thread>
 
 #include "base/check.h"
+#include "base/system/file.h"
 
 namespace braid {
 namespace {
@@ -18,6 +22,8 @@ using testing::Not;
 struct DescribingExecutor final : Executor {
   void Launch(Plan plan, EventSink& events) override {
     StepDone done{.step = plan.step};
+    const bool prompts = std::ranges::any_of(plan.rows, &Row::prompt_logprobs);
+    if (!prompts) may_decode.wait();
     for (const Row& row : plan.rows) {
       done.rows.push_back({.request = row.request, .token = row.sample ? 7 : TokenId{-1}});
       if (row.prompt_logprobs) {
@@ -26,6 +32,7 @@ struct DescribingExecutor final : Executor {
     }
     events.Post(std::move(done));
   }
+  std::latch may_decode{1};
 };
 
 Scheduler SchedulerOfPrompts() {
@@ -50,12 +57,13 @@ class ApiAnswerTest : public testing::Test {
     engine_.join();
   }
 
-  std::unique_ptr<ApiAnswer> Start(size_t prompt_tokens, bool stream, MemoryBudget& budget) {
+  std::unique_ptr<ApiAnswer> Start(size_t prompt_tokens, bool stream, MemoryBudget& budget,
+                                   int32_t new_tokens = 1) {
     service_.memory = &budget;
     GenerationPlan plan;
     plan.choices.emplace_back();
     plan.choices[0].request.prompt.assign(prompt_tokens, 1);
-    plan.choices[0].request.stop.new_tokens_max = 1;
+    plan.choices[0].request.stop.new_tokens_max = new_tokens;
     plan.choices[0].request.prompt_logprobs = 0;
     auto started = Generation::Start(service_, std::move(plan), {.path = "/v1/completions"}, [] {});
     CHECK(started, "{}", started.error().message);
@@ -106,7 +114,39 @@ TEST_F(ApiAnswerTest, LogprobsAndTheirJsonAreHeldAndThenOnlyWhatIsToBeSent) {
   }
 }
 
+TEST_F(ApiAnswerTest, EventsThatAreSentHoldNothing) {
+  MemoryBudget budget({.server_bytes = 1 << 30});
+  const auto answer = Start(kMany, true, budget, 2);
+  std::string events;
+  for (int quiet = 0; events.empty() || quiet < 20; ++quiet) {
+    AnswerStep step = answer->Take();
+    if (step.work) std::exchange(step.work, nullptr)(step);
+    if (!step.events.empty()) quiet = 0;
+    events += step.events;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_THAT(events, HasSubstr("prompt_logprobs"));
+  EXPECT_EQ(budget.stats().used_bytes, 0) << "the answer goes on, its prompt's text is sent";
+  executor_.may_decode.count_down();
+  TakeAll(*answer);
+}
+
+TEST_F(ApiAnswerTest, FewLogprobsAreMadeWhereRequestsHoldMostOfTheMemory) {
+  MemoryBudget budget({.server_bytes = 4 << 20});
+  const auto status = [&](int64_t held, size_t prompt_tokens) {
+    const auto others = budget.Take(held, 0);
+    return TakeAll(*Start(prompt_tokens, false, budget)).response->status;
+  };
+  EXPECT_EQ(status(0, kMany), 200);
+  EXPECT_EQ(status(1 << 20, kMany), 503) << "half is left to requests";
+  EXPECT_EQ(status(3 << 20, 100), 200);
+}
+
 TEST_F(ApiAnswerTest, WithoutMemoryForTheirJsonAnAnswerEndsWithAnError) {
+  const std::string path = testing::TempDir() + "api_answer_test";
+  std::filesystem::remove(path);
+  auto request_log = *RequestLog::Open(path, false);
+  config_.request_log = request_log.get();
   for (const bool stream : {false, true}) {
     SCOPED_TRACE(stream);
     MemoryBudget budget({.server_bytes = 1 << 20});
@@ -125,6 +165,15 @@ TEST_F(ApiAnswerTest, WithoutMemoryForTheirJsonAnAnswerEndsWithAnError) {
     EXPECT_EQ(budget.stats().used_bytes, 0);
     EXPECT_EQ(TakeAll(*Start(100, false, budget)).response->status, 200) << "small ones go on";
   }
+  request_log.reset();  // writes what is left
+  const std::string log = *ReadFile(path, 1 << 20);
+  const auto said = [&](const std::string& status) {
+    int lines = 0;
+    for (size_t at = 0; (at = log.find(status, at)) != std::string::npos; ++at) ++lines;
+    return lines;
+  };
+  EXPECT_EQ(said("status=503"), 2) << log;
+  EXPECT_EQ(said("status=200"), 2) << log;
 }
 
 }  // namespace

@@ -8,6 +8,11 @@
 #include "base/system/secure_random.h"
 
 namespace braid {
+namespace {
+// Answers that take less may use what is left to requests.
+constexpr int64_t kSmallHoldBytes = 64 << 10;
+}  // namespace
+
 ApiError EndError(EndReason reason) {
   switch (reason) {
     case EndReason::kDrained:
@@ -266,7 +271,8 @@ bool Generation::HoldMemory(int64_t bytes) {
   MemoryBudget* const budget = service_.memory;
   if (budget == nullptr || bytes == 0) return true;
   if (memory_ == nullptr) memory_ = std::make_unique<MemoryBudget::Hold>(*budget, 0);
-  return memory_->Grow(bytes, budget->stats().limit_bytes / 2);
+  const bool small = memory_->bytes() + bytes <= kSmallHoldBytes;
+  return memory_->Grow(bytes, small ? 0 : budget->stats().limit_bytes / 2);
 }
 
 void Generation::FreeMemory(int64_t bytes) {

@@ -57,8 +57,9 @@ class Generation {
   // Ends the choices that still run; the next Poll returns their last deltas.
   void End(EndReason reason);
 
-  // Holds so many bytes more of the server's memory for the answer, of which answers leave half to
-  // requests; false: they are not free. What prompts' log-probabilities take is held as they come.
+  // Holds so many bytes more of the server's memory for the answer, of which answers above 64 KiB
+  // leave half to requests; false: they are not free. What prompts' log-probabilities take is held
+  // as they come.
   bool HoldMemory(int64_t bytes);
   // Returns so many of them, all at most; the end of this object returns the rest.
   void FreeMemory(int64_t bytes);
@@ -66,6 +67,8 @@ class Generation {
   bool finished() const { return open_ == 0 && ending_.empty(); }
   // The error, if it did not end normally.
   const std::optional<ApiError>& error() const { return error_; }
+  // The answer failed for this reason after the last choice had ended.
+  void NoteError(EndReason reason) { error_ = EndError(reason); }
 
   const std::string& id() const { return id_; }
   int64_t created() const { return created_; }

@@ -388,7 +388,7 @@ TEST_F(GenerationTest, LogprobsOfAPromptAreHeldOrEndIt) {
   executor_.Allow(-1);
   constexpr int64_t kBytes = 50 * int64_t{sizeof(TokenLogprob)};
   for (const bool fits : {true, false}) {
-    MemoryBudget budget({.server_bytes = 2 * kBytes - (fits ? 0 : 2)});
+    MemoryBudget budget({.server_bytes = kBytes - (fits ? 0 : 1)});
     service_.memory = &budget;
     GenerationPlan plan = Plan({50}, 1, 3);
     plan.choices[0].request.prompt_logprobs = 0;
@@ -397,7 +397,7 @@ TEST_F(GenerationTest, LogprobsOfAPromptAreHeldOrEndIt) {
     EXPECT_EQ(budget.stats().used_bytes, fits ? kBytes : 0);
     EXPECT_EQ(generation->error().has_value(), !fits);
     if (fits) {
-      EXPECT_FALSE(generation->HoldMemory(1)) << "half is left to requests";
+      EXPECT_FALSE(generation->HoldMemory(1));
       generation->FreeMemory(100);
       EXPECT_TRUE(generation->HoldMemory(1));
       EXPECT_EQ(budget.stats().used_bytes, kBytes - 99);
