@@ -205,16 +205,18 @@ void ReadIntegers(const Section& s, QuantizationSpec& q) {
     s.Fail("bits", fmt::format("is {}; it must be 4{}", bits, awq ? "" : " or 8"));
   }
   q.group = std::max<int64_t>(0, s.Int("group_size", {-1, 1 << 20}, 128));
+  // Newer writers say "format"; where both keys stand, readers take the older one.
+  const std::string_view older = awq ? "version" : "checkpoint_format";
+  const std::string_view key = s.Find(older) != nullptr ? older : "format";
+  const std::string layout = s.Word(key);
   if (awq) {
-    const std::string version = s.Word("version");
-    if (!version.empty() && version != "gemm" && version != "GEMM") {
-      s.Require("version", version, "\"gemm\"");
+    if (!layout.empty() && layout != "gemm" && layout != "GEMM") {
+      s.Require(key, layout, "\"gemm\"");
     }
     if (!s.Bool("zero_point", true)) s.Fail("zero_point", "is false; it must be true");
   } else {
-    const std::string layout = s.Word("checkpoint_format");
     if (!layout.empty() && layout != "gptq" && layout != "gptq_v2") {
-      s.Require("checkpoint_format", layout, "\"gptq\", \"gptq_v2\"");
+      s.Require(key, layout, "\"gptq\", \"gptq_v2\"");
     }
     q.zero_off_by_one = layout != "gptq_v2";
   }

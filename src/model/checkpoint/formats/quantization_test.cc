@@ -73,6 +73,11 @@ TEST(Quantization, EveryMethodNamesItsFormats) {
   EXPECT_TRUE(Read(R"({"quant_method": "gptq"})").quantization.zero_off_by_one);
   EXPECT_FALSE(Read(R"({"quant_method": "gptq", "checkpoint_format": "gptq_v2"})")
                    .quantization.zero_off_by_one);
+  EXPECT_FALSE(
+      Read(R"({"quant_method": "gptq", "format": "gptq_v2"})").quantization.zero_off_by_one);
+  EXPECT_TRUE(
+      Read(R"({"quant_method": "gptq", "format": "gptq_v2", "checkpoint_format": "gptq"})")
+          .quantization.zero_off_by_one);
 }
 
 TEST(Quantization, UnknownMethodsAndWidthsAreErrorsWithTheirKey) {
@@ -83,6 +88,8 @@ TEST(Quantization, UnknownMethodsAndWidthsAreErrorsWithTheirKey) {
       {R"({"quant_method": "fp8", "weight_block_size": [128]})", "weight_block_size"},
       {R"({"quant_method": "fp8", "weight_block_size": [0, 128]})", "weight_block_size"},
       {R"({"quant_method": "awq", "version": "gemv"})", "\"gemm\""},
+      {R"({"quant_method": "awq", "format": "gemv"})", "quantization_config.format"},
+      {R"({"quant_method": "gptq", "format": "marlin"})", "quantization_config.format"},
       {R"({"quant_method": "gptq", "bits": 3})", "bits\" is 3; it must be 4 or 8"},
       {R"({"quant_method": "awq", "bits": 8})", "bits\" is 8; it must be 4"},
       {R"({"quant_method": "modelopt", "quant_algo": "W4A8"})", "quant_algo"},
