@@ -204,13 +204,19 @@ void MapDense(const std::string& to, const std::string& from, GgufNames& names) 
 
 void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,
                 GgufNames& names) {
-  std::vector<GgufRows> gate_up;
-  for (int64_t e = 0; e < moe.experts; ++e) {
-    gate_up.push_back({from + "ffn_gate_exps.weight", e * moe.width, moe.width});
-    gate_up.push_back({from + "ffn_up_exps.weight", e * moe.width, moe.width});
+  const std::string gate = from + "ffn_gate_exps.weight", both = from + "ffn_gate_up_exps.weight";
+  // Without a file every tensor is there: files are written with gate and up apart.
+  if (names.Has(both) && !names.Has(gate)) {
+    names.Whole(to + "experts.gate_up_proj", both);
+  } else {
+    std::vector<GgufRows> rows;
+    for (int64_t e = 0; e < moe.experts; ++e) {
+      rows.push_back({gate, e * moe.width, moe.width});
+      rows.push_back({from + "ffn_up_exps.weight", e * moe.width, moe.width});
+    }
+    names.Rows(to + "experts.gate_up_proj", {moe.experts, int64_t{2} * moe.width, hidden}, rows);
+    names.StoredAs({moe.experts, moe.width, hidden});
   }
-  names.Rows(to + "experts.gate_up_proj", {moe.experts, int64_t{2} * moe.width, hidden}, gate_up);
-  names.StoredAs({moe.experts, moe.width, hidden});
   names.Whole(to + "experts.down_proj", from + "ffn_down_exps.weight");
   names.Whole(to + "gate.weight", from + "ffn_gate_inp.weight");
 }

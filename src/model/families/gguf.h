@@ -123,7 +123,8 @@ void MapFullAttention(const std::string& to, const std::string& from, GgufNames&
 void MapDense(const std::string& to, const std::string& from, GgufNames& names);
 
 // The router and the experts of a mixture, under the module `to` of the model, from the layer
-// `from` of the file: gate and up together, one row after the other per expert.
+// `from` of the file: gate and up together, per expert gate first. In files they are one tensor in
+// this order, or lie apart.
 void MapExperts(const MoeFfn& moe, int64_t hidden, const std::string& to, const std::string& from,
                 GgufNames& names);
 
