@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 #include "scheduler/planning/plan_hash.h"
 #include "scheduler/testing/scheduler_fixture.h"
@@ -149,6 +150,36 @@ TEST_F(ReplayTest, ALogThatNoRunWroteIsRefused) {
   const LogRecord submit = records.records.front();
   records.records.insert(records.records.begin() + 2, {Event(Abort{RequestId(0)}), submit});
   EXPECT_THAT(ErrorOf(records), HasSubstr("request 0 comes twice"));
+}
+
+// The log-probabilities of a prompt whose numbers are not finite are NaN, which equals nothing.
+TEST_F(ReplayTest, ARowThatFailsRepeatsWhateverItsNumbersAre) {
+  struct Failing final : Executor {
+    static StepDone Of(const Plan& plan, const char* why) {
+      StepDone done = ResultOf(plan, -1);
+      done.rows[0].error = why;
+      for (TokenLogprob& entry : done.rows[0].prompt_logprobs) {
+        entry.logprob = std::numeric_limits<float>::quiet_NaN();
+      }
+      return done;
+    }
+    void Launch(Plan plan, EventSink& events) override { events.Post(Of(plan, error)); }
+    const char* error = "not finite";
+  };
+  Records records;
+  records.start_.config = BlockConfig();
+  Request request = Make(100, 3);
+  request.prompt_logprobs = 1;
+  Send(request);
+  const Plan plan = s_.NextPlan();
+  ASSERT_EQ(plan.rows.size(), 1u);
+  ASSERT_TRUE(plan.rows[0].prompt_logprobs);
+  records.records = {Event(Submit{request}), PlanMark{plan.step, HashPlan(plan)},
+                     Event(Failing::Of(plan, "not finite"))};
+  Failing failing;
+  EXPECT_EQ(ErrorOf(records, &failing), "");
+  failing.error = "";
+  EXPECT_THAT(ErrorOf(records, &failing), HasSubstr("recorded \"not finite\", computed \"\""));
 }
 
 TEST_F(ReplayTest, EventsInAFileHaveTheirTimes) {

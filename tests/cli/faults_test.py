@@ -177,7 +177,8 @@ def test_a_log_that_nobody_reads_holds_nothing_up(flags):
         assert process.wait(30) == 0
 
 
-def test_weights_that_are_no_numbers_end_only_the_requests_that_meet_them(tmp_path, braid):
+@pytest.mark.parametrize("mesh", [[], ["--dp", "2"]])
+def test_weights_that_are_no_numbers_end_only_the_requests_that_meet_them(tmp_path, braid, mesh):
     """One token's embedding is NaN: who sends it gets an error and no token, others get theirs."""
     model = tmp_path / "model"
     done = braid("make-model", str(model), "--shape", "tiny,tie_word_embeddings=false")
@@ -192,12 +193,12 @@ def test_weights_that_are_no_numbers_end_only_the_requests_that_meet_them(tmp_pa
     content[begin:begin + row] = b"\xc0\x7f" * table["shape"][1]
     path.write_bytes(content)
     fields = {"max_tokens": 4, "temperature": 0, "ignore_eos": True}
-    with serving(model=model) as served:
+    with serving(*mesh, model=model) as served:
         good = {"prompt": [1, 2, 3], **fields}
         before = post(served.port, good)
         assert before[0] == 200
-        for count in (1, 2):
-            status, answer = post(served.port, {"prompt": [1, 2, 7, 3], **fields})
+        for count, more in ((1, {}), (2, {"prompt_logprobs": 1})):
+            status, answer = post(served.port, {"prompt": [1, 2, 7, 3], **fields, **more})
             assert status == 500 and b"not finite" in answer, answer
             assert metric(served.port, "corrupted_requests_total") == count
         status, after = post(served.port, good)
