@@ -49,12 +49,27 @@ class EngineRanks::Presence {
   std::thread thread_;
 };
 
+namespace {
+
+// How many ranks each machine has; 0: not all have equally many.
+Result<int32_t> RanksOfEachMachine(Communicator& all) {
+  const int32_t here = LaunchHere().ranks_here;
+  std::vector<int32_t> of_all(static_cast<size_t>(all.size()));
+  RETURN_IF_ERROR(all.AllGather(std::as_bytes(std::span(&here, 1)),
+                                std::as_writable_bytes(std::span(of_all))));
+  const bool alike = std::ranges::count(of_all, here) == std::ssize(of_all);
+  return alike ? here : 0;
+}
+
+}  // namespace
+
 EngineRanks::EngineRanks(const EngineOptions& options, std::unique_ptr<ProcessRank> process,
-                         std::unique_ptr<ThreadRanks> threads)
+                         std::unique_ptr<ThreadRanks> threads, int32_t of_each_machine)
     : mesh_(options.mesh),
       deadline_(options.rank_seconds),
       process_(std::move(process)),
-      threads_(std::move(threads)) {}
+      threads_(std::move(threads)),
+      of_each_machine_(of_each_machine) {}
 
 EngineRanks::~EngineRanks() = default;
 
@@ -85,13 +100,15 @@ Result<std::unique_ptr<EngineRanks>> EngineRanks::Create(const EngineOptions& op
   const std::chrono::seconds deadline(options.rank_seconds);
   std::unique_ptr<ProcessRank> process;
   std::unique_ptr<ThreadRanks> threads;
+  int32_t of_each_machine = options.mesh.ranks();
   if (LaunchHere().several()) {
     ASSIGN_OR_RETURN(process, ProcessRank::Join(options.mesh, deadline));
+    ASSIGN_OR_RETURN(of_each_machine, RanksOfEachMachine(*process->groups().all));
   } else {
     threads = std::make_unique<ThreadRanks>(options.mesh, deadline);
   }
   return std::unique_ptr<EngineRanks>(
-      new EngineRanks(options, std::move(process), std::move(threads)));
+      new EngineRanks(options, std::move(process), std::move(threads), of_each_machine));
 }
 
 std::vector<int32_t> EngineRanks::here() const {
@@ -106,8 +123,8 @@ int32_t EngineRanks::on_this_machine() const {
 }
 
 int32_t EngineRanks::of_a_node() const {
-  const int32_t here = on_this_machine();
-  return mesh_.ep % here == 0 ? here : mesh_.ep;
+  const bool divide = of_each_machine_ > 0 && mesh_.ep % of_each_machine_ == 0;
+  return divide ? of_each_machine_ : mesh_.ep;
 }
 
 ops::Ranks EngineRanks::Groups(int32_t rank) {

@@ -30,7 +30,8 @@ class EngineRanks {
   std::vector<int32_t> here() const;
   // How many ranks share this machine's memory.
   int32_t on_this_machine() const;
-  // Of the ranks that share experts, how many are on a machine: neighbours, as far as they divide.
+  // Of the ranks that share experts, how many are on a machine: neighbours, as far as they divide;
+  // all of them where machines have different numbers of ranks. The same on every rank.
   int32_t of_a_node() const;
   bool as_processes() const { return process_ != nullptr; }
   std::chrono::seconds deadline() const { return deadline_; }  // of all groups
@@ -52,12 +53,13 @@ class EngineRanks {
  private:
   class Presence;
   EngineRanks(const EngineOptions& options, std::unique_ptr<ProcessRank> process,
-              std::unique_ptr<ThreadRanks> threads);
+              std::unique_ptr<ThreadRanks> threads, int32_t of_each_machine);
 
   const Mesh mesh_;
   const std::chrono::seconds deadline_;
   std::unique_ptr<ProcessRank> process_;  // one of the two
   std::unique_ptr<ThreadRanks> threads_;
+  const int32_t of_each_machine_;  // ranks; 0: machines differ
   std::vector<std::unique_ptr<Communicator>> timed_;  // groups, with EngineOptions::step_times
   std::unique_ptr<Presence> presence_;
 };

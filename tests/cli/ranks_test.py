@@ -104,6 +104,14 @@ def lws_environments(ranks):
     return [{**os.environ, **common, "LWS_WORKER_INDEX": str(rank)} for rank in range(ranks)]
 
 
+def uneven_environments(ranks):
+    """What torchrun sets on two machines, of which the second has one rank."""
+    environments = torchrun_environments(ranks)
+    for environment, here in zip(environments, [ranks - 1] * (ranks - 1) + [1]):
+        environment["LOCAL_WORLD_SIZE"] = str(here)
+    return environments
+
+
 def run_all(environments, *words, models=None):
     """Runs a process in each; (exit code, stdout, stderr) of all."""
     processes = [
@@ -122,7 +130,8 @@ def run_all(environments, *words, models=None):
     "environments, ranks, mesh",
     [(torchrun_environments, 4, "--dp 2 --tp 2 --ep 4"),
      (slurm_environments, 2, "--tp 2 --ep 2 --two-batch-overlap on"),
-     (lws_environments, 2, "--dp 2 --ep 2")],
+     (lws_environments, 2, "--dp 2 --ep 2"),
+     (uneven_environments, 4, "--dp 2 --tp 2 --ep 4")],
 )  # fmt: skip
 def test_processes_that_other_launchers_start_answer_as_one(alone, environments, ranks, mesh):
     ended = run_all(environments(ranks), *mesh.split())
