@@ -235,6 +235,7 @@ Status Engine::State::OpenRanks() {
   RETURN_IF_ERROR(CheckRankChoices(options, options.mesh));
   if (options.mesh.ranks() > 1 || LaunchHere().several()) {
     ASSIGN_OR_RETURN(ranks, EngineRanks::Create(options));
+    ranks->BeginLoading();  // samples of weights and a cache's folder take time too
     here = ranks->here();
     if (experts_at.ranks_per_node == 0) experts_at.ranks_per_node = ranks->of_a_node();
   }
@@ -313,7 +314,6 @@ Status Engine::State::FindPartners() {
 }
 
 Status Engine::State::LoadRanks(Binding first, const std::function<void(std::string)>& stage) {
-  if (ranks) ranks->BeginLoading();
   std::vector<ModelWeights> weights;
   for (size_t i = 0; i < views.size(); ++i) {
     Binding binding = std::move(first);

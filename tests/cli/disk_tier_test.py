@@ -90,8 +90,8 @@ def test_each_rank_keeps_its_pages(tmp_path, expected, ranks):
 
 
 @contextlib.contextmanager
-def processes(start, *flags, **more):
-    group = start(*flags, *KV, rank_seconds=20, **more)
+def processes(start, *flags, rank_seconds=20, **more):
+    group = start(*flags, *KV, rank_seconds=rank_seconds, **more)
     try:
         assert group.listening.wait(60), "".join(group.log)
         yield int(group.address.rsplit(":", 1)[1])

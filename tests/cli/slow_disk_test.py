@@ -9,10 +9,13 @@ import json
 import os
 import threading
 import time
+import types
 
 import pytest
 
-from disk_tier_test import ask, expected, metric, prompts, serving, settle  # noqa: F401
+from disk_tier_test import (ask, expected, metric, processes, prompts, serving,  # noqa: F401
+                            settle)
+from rank_group import TcpGroup
 from slow_files import slow_files
 
 pytestmark = pytest.mark.skipif(os.environ.get("BRAID_TIER_FUSE") != "1",
@@ -93,6 +96,24 @@ def test_a_slow_disk_delays_nobody_else(disk, expected):  # noqa: F811
         assert waited > 4 and gap < waited / 8
         assert 0 < bystander.scrape < 1.0
         assert metric(server.port, "braid:tier_wait_seconds_total") > 2
+
+
+def test_ranks_that_start_wait_for_one_whose_disk_is_slow(disk, expected, tmp_path):  # noqa: F811
+    """A rank that is silent for two seconds is lost; a read of one rank's folder takes three."""
+    folder, faults = disk
+    faults.draw = types.SimpleNamespace(random=lambda: 0.5)
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "rank-1").symlink_to(folder)
+    flags = ("--cache-dir", str(pages), "--max-model-len", "2048", "--memory", "256MiB")
+    with processes(TcpGroup, *flags) as port:
+        assert ask(port, prompts(1)[0])[0] == expected[0]
+        settle(port)
+    faults.read_seconds, faults.reads = 3.0, 0
+    with processes(TcpGroup, *flags, rank_seconds=2) as port:
+        assert faults.reads > 0
+        faults.read_seconds = 0
+        assert ask(port, prompts(1)[0])[0] == expected[0]
 
 
 @pytest.mark.parametrize("what", ["read_errors", "write_errors", "full", "all"])
