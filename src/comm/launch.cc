@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <string>
+#include <string_view>
 
 namespace braid {
 namespace {
@@ -51,13 +53,19 @@ class Variables {
   const Environment& get_;
 };
 
-// The first of "node[03-07,9],other".
-std::string FirstHost(const std::string& list) {
-  const size_t bracket = list.find('['), comma = list.find(',');
-  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
-  const size_t end = list.find_first_of(",-]", bracket);
-  if (end == std::string::npos) return {};
-  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
+// The first of "node[03-07,9],other", or of "rack[1-2]node[1-4]-ib".
+std::string FirstHost(std::string_view list) {
+  std::string host;
+  while (true) {
+    const size_t end = std::min(list.find_first_of("[,"), list.size());
+    host += list.substr(0, end);
+    list.remove_prefix(end);
+    if (!list.starts_with('[')) return host;
+    const size_t first = list.find_first_of(",-]"), close = list.find(']');
+    if (close == std::string_view::npos) return {};
+    host += list.substr(1, first - 1);
+    list.remove_prefix(close + 1);
+  }
 }
 
 // Tasks of node `node` in "4(x2),1".

@@ -166,6 +166,8 @@ TEST(Launch, TheFirstHostAndTheTasksOfANodeAreThoseOfSlurmsLists) {
   EXPECT_EQ(read("n[7]", "5,4,3", "1"), Pair("n7", 4));
   EXPECT_EQ(read("n[11,13-15],m", "5(x2),4,3(x12)", "2"), Pair("n11", 4));
   EXPECT_EQ(read("n1,n2", "5(x2),4,3(x12)", "14"), Pair("n1", 3));
+  EXPECT_EQ(read("n[01-02]-ib,m", "2", "0"), Pair("n01-ib", 2));
+  EXPECT_EQ(read("rack[3,5-7]node[08-11].a", "2", "0"), Pair("rack3node08.a", 2));
   EXPECT_EQ(read("a[1-2]", "4,2", "9"), Pair("a1", 2)) << "more nodes than are listed";
   EXPECT_EQ(read("n1", "0", "0"), Pair("n1", 1));
 }
