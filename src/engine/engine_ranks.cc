@@ -199,10 +199,10 @@ LogStart StartOfRun(const SchedulerConfig& limits, const ModelSpec& spec,
   return {
       .config = limits,
       .model = fmt::format(
-          "{}, {} layers, weights {}{}, ISA {}{}{}, compute {}, keys and values "
+          "{}, {} layers, {}, weights {}{}, ISA {}{}{}, compute {}, keys and values "
           "{}, state {}, mla {}, {} redundant experts, {} ranks a node, placement {:x}, "
           "balancing {} by {} bytes a step, dispatch {}, reduce {}, two-batch overlap {}",
-          spec.architecture, spec.layers.size(), options.weights,
+          spec.architecture, spec.layers.size(), MeshText(options.mesh), options.weights,
           options.quantise_head ? " and head" : "", NameOf(machine.device.isa),
           machine.device.avx512_bf16 ? " with bf16" : "",
           machine.device.avx512_vbmi ? " and vbmi" : "",
