@@ -59,6 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Rng rng(data[2]);
   CHECK(whole == Read(syntax, how, text, &rng), "pieces change what a text says");
   CHECK(whole.text.size() + whole.reasoning.size() <= text.size());
+  CHECK(IsValidUtf8(whole.text) && IsValidUtf8(whole.reasoning), "half a character");
   for (const JoinedCall& call : whole.calls) {
     CHECK(IsValidUtf8(call.name) && IsValidUtf8(call.arguments));
     if (!call.whole) continue;

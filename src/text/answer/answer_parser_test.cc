@@ -478,6 +478,21 @@ TEST(AnswerParser, LongArgumentsThatAreNoObjectAreWhole) {
             expected);
 }
 
+// What is too long for a key is dropped; no half of a character is left of it.
+TEST(AnswerParser, LongKeysAreCutBetweenCharacters) {
+  std::string key;
+  while (key.size() < 4200) key += "世";
+  for (const ToolFormat& format : ToolFormats()) {
+    if (format.key_begin.empty()) continue;
+    const std::string text = std::string(format.open[0]) + std::string(format.name_begin) + "now" +
+                             std::string(format.name_end) + "\n" + std::string(format.key_begin) +
+                             key;
+    ExpectCallsHoweverCut(format, text, 1);
+    const Answer expected{key.substr(4095), "", {{"now", "{}", "", true}}};
+    EXPECT_EQ(Read({std::string(format.name), text, {}}, {text}), expected) << format.name;
+  }
+}
+
 // Work that grows with the square of the text would take minutes on a request's body.
 TEST(AnswerParser, LongTextsTakeTimeInProportion) {
   constexpr size_t kBytes = 1 << 18;

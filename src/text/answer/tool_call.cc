@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/text/cut_text.h"
 #include "base/text/trim.h"
 #include "base/text/written_json.h"
 
@@ -430,8 +431,9 @@ bool ToolCallParser::StepKey() {
     return true;
   }
   if (!ended) {
-    if (seen.size() < kHeaderBytesMax) return false;
-    Take(kHeaderBytesMax);  // no key is that long: like all that does not belong here
+    if (Held().size() <= kHeaderBytesMax) return false;
+    // No key is that long: whole characters are dropped, like all that does not belong here.
+    Take(CutText(Held(), kHeaderBytesMax).size());
     stage_ = Stage::kParameter;
     return true;
   }
