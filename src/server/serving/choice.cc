@@ -60,7 +60,7 @@ void Choice::EndHere(ChoiceDelta* delta) {
 }
 
 void Choice::AddContent(std::string_view content, ChoiceDelta* delta) {
-  StopMatcher::Piece piece = matcher_.Push(content);
+  StopMatcher::Piece piece = matcher_.Push(content, output_tokens_ >= options_.min_tokens);
   if (piece.stopped && options_.include_stop) piece.text += options_.stop[piece.which];
   AddEvent({AnswerEvent::Kind::kText, std::move(piece.text)}, &delta->events);
   if (!piece.stopped) return;

@@ -67,6 +67,19 @@ TEST_F(ChoiceTest, AStopStringEndsTheAnswerBeforeIt) {
   EXPECT_EQ(Run(Encode("Hello big world and more"), FinishReason::kLength).text(), "Hello big wor");
 }
 
+TEST_F(ChoiceTest, AStopStringEndsNoAnswerBeforeItsLeastTokens) {
+  const std::vector<TokenId> tokens = Encode("Stop here, and stop there, and go on.");
+  options_.stop = {"top"};
+  EXPECT_EQ(Run(tokens, FinishReason::kLength).text(), "S");
+  options_.min_tokens = static_cast<int64_t>(Encode("Stop here,").size());
+  const ChoiceDelta delta = Run(tokens, FinishReason::kLength);
+  EXPECT_EQ(delta.text(), "Stop here, and s");
+  EXPECT_EQ(delta.finish, FinishReason::kStop);
+  EXPECT_GE(std::ssize(delta.tokens), options_.min_tokens);
+  options_.min_tokens = std::ssize(tokens);
+  EXPECT_EQ(Run(tokens, FinishReason::kLength).finish, FinishReason::kLength);
+}
+
 TEST_F(ChoiceTest, HalfAStopStringIsTextAtTheEnd) {
   options_.stop = {"world peace"};
   ChoiceDelta delta = Run(Encode("Hello world"), FinishReason::kLength);

@@ -230,6 +230,7 @@ Result<GenerationPlan, ApiError> PlanGeneration(Service& service, ApiRequest req
   plan.text = {.stop = request.stop,
                .stop_tokens = request.stop_token_ids,
                .include_stop = request.include_stop_str_in_output.value_or(false),
+               .min_tokens = request.min_tokens.value_or(0),
                .skip_special = request.skip_special_tokens.value_or(true),
                .shows_reasoning = request.include_reasoning.value_or(true),
                .parallel_calls = request.parallel_tool_calls.value_or(true)};

@@ -21,6 +21,7 @@ struct TextOptions {
   std::vector<std::string> stop;
   std::vector<TokenId> stop_tokens;  // those the client named: shown as the stop reason
   bool include_stop = false;
+  int64_t min_tokens = 0;  // before so many, no stop string ends the answer
   bool skip_special = true;
   std::vector<TokenId> kept_tokens;  // special ones that the parser of the text needs
   AnswerSyntax syntax;

@@ -138,6 +138,7 @@ TEST_F(PrepareTest, WhatIsAskedOfSamplingReachesTheEngine) {
                                               .seed = 9,
                                               .logit_bias = {{7, 2.5f}, {70, -1.0f}}}));
   EXPECT_EQ(request.stop.new_tokens_min, 4);
+  EXPECT_EQ(Plan(kCompletions, R"({"prompt": "a", "min_tokens": 4})")->text.min_tokens, 4);
   EXPECT_EQ(request.stop.new_tokens_max, 8);
   EXPECT_EQ(request.cache_salt, "s");
   EXPECT_EQ(request.draft_tokens, 1);

@@ -32,7 +32,7 @@ StopMatcher::StopMatcher(std::vector<std::string> stops) {
   }
 }
 
-StopMatcher::Piece StopMatcher::Push(std::string_view text) {
+StopMatcher::Piece StopMatcher::Push(std::string_view text, bool may_stop) {
   if (stopped_) return {.stopped = true, .which = which_};
   for (size_t i = 0; i < text.size(); ++i) {
     for (size_t p = 0; p < patterns_.size(); ++p) {
@@ -41,6 +41,10 @@ StopMatcher::Piece StopMatcher::Push(std::string_view text) {
       while (matched > 0 && pattern.text[matched] != text[i]) matched = pattern.border[matched - 1];
       if (pattern.text[matched] == text[i]) ++matched;
       if (matched < pattern.text.size()) continue;
+      if (!may_stop) {
+        matched = pattern.border[matched - 1];
+        continue;
+      }
       if (!stopped_ || pattern.text.size() > patterns_[which_].text.size()) which_ = p;
       stopped_ = true;
     }

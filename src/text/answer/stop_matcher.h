@@ -21,7 +21,8 @@ class StopMatcher {
   // The stop that is complete first wins; of those complete at the same byte, the longest.
   explicit StopMatcher(std::vector<std::string> stops);
 
-  Piece Push(std::string_view text);
+  // `may_stop` false: what is completed in `text` does not count; what begins there still does.
+  Piece Push(std::string_view text, bool may_stop = true);
 
   // The end of the stream: text that was held back is passed on.
   Piece Flush();

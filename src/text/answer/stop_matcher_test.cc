@@ -90,6 +90,16 @@ TEST(StopMatcherTest, FlushReleasesWhatWasHeld) {
   EXPECT_FALSE(last.stopped);
 }
 
+TEST(StopMatcherTest, WhatEndsTooEarlyIsText) {
+  StopMatcher matcher({"aba", "x"});
+  EXPECT_EQ(matcher.Push("xaba", false).text, "xab");  // "a" may begin another
+  EXPECT_EQ(matcher.Push("b", false).text, "");
+  const StopMatcher::Piece last = matcher.Push("a and more");
+  EXPECT_TRUE(last.stopped);
+  EXPECT_EQ(last.which, 0u);
+  EXPECT_EQ(last.text, "");
+}
+
 TEST(StopMatcherTest, NeverCutsACharacter) {
   StopMatcher matcher({"\u00e9\u00e8"});  // c3 a9 c3 a8
   EXPECT_EQ(matcher.Push("a\u00e9").text, "a");
