@@ -297,14 +297,16 @@ Result<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view
   RETURN_IF_ERROR(CheckTogether(request, limits));
   JoinLeadingSystem(request.system, IsAnthropic(endpoint) ? "system" : "instructions",
                     &request.messages, &request.message_paths);
+  json::object& values = request.template_values;
+  // Anthropic's models think when they are asked to.
+  if (IsAnthropic(endpoint) && !values.contains("enable_thinking") &&
+      !values.contains("thinking")) {
+    request.enable_thinking = false;
+  }
   if (request.enable_thinking) {
     for (const char* name : {"enable_thinking", "thinking"}) {
-      request.template_values.emplace(name, *request.enable_thinking);
+      values.emplace(name, *request.enable_thinking);
     }
-  }
-  // Anthropic's models think when they are asked to.
-  if (endpoint == kMessages || endpoint == kCountTokens) {
-    request.template_values.emplace("enable_thinking", false);
   }
   return request;
 }

@@ -375,6 +375,23 @@ TEST(ApiRequest, AThinkingBudgetIsAnIntegerHoweverItIsWritten) {
   }
 }
 
+TEST(ApiRequest, MessagesAskForThinkingUnderEitherNameOrGetNone) {
+  const auto values = [](const std::string& field) {
+    const auto parsed = Parse(kMessages, Body(kMessages, field));
+    EXPECT_TRUE(parsed) << field;
+    return parsed->template_values;
+  };
+  const json::object none{{"enable_thinking", false}, {"thinking", false}};
+  const json::object both{{"enable_thinking", true}, {"thinking", true}};
+  EXPECT_EQ(values(""), none);
+  EXPECT_EQ(values(R"("thinking": {"type": "disabled"})"), none);
+  EXPECT_EQ(values(R"("thinking": {"type": "adaptive"})"), both);
+  for (const char* name : {"enable_thinking", "thinking"}) {
+    const std::string own = fmt::format(R"("chat_template_kwargs": {{"{}": true}})", name);
+    EXPECT_EQ(values(own), (json::object{{name, true}}));
+  }
+}
+
 TEST(ApiRequest, UnknownFieldsAndMembersAreRefused) {
   EXPECT_EQ(With(kChat, "nonsense", "{}"), "nonsense");
   EXPECT_EQ(With(kChat, "nonsense", "false"), "nonsense") << "false may ask for something";
