@@ -86,6 +86,14 @@ def test_a_template_is_applied(server):
     assert prompt(talk, continue_final_message=True, add_generation_prompt=False).endswith("I am")
 
 
+def test_a_text_that_ends_messages_is_continued(server):
+    talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "I am"}]
+    status, counted = server.post("/v1/messages/count_tokens", {"messages": talk})
+    assert status == 200, counted
+    status, tokens = server.post("/tokenize", {"messages": talk, "continue_final_message": True})
+    assert status == 200 and counted["input_tokens"] == tokens["count"]
+
+
 def test_the_api_describes_itself(server):
     status, document = server.get("/openapi.json")
     assert status == 200 and document["openapi"].startswith("3.")

@@ -273,6 +273,18 @@ ApiStatus CheckTogether(const ApiRequest& request, const RequestLimits& limits) 
   return {};
 }
 
+// Whether the conversation ends with a text of the assistant.
+bool EndsWithAnswer(const json::array& messages) {
+  const json::object& last = messages.back().as_object();
+  const json::value* content = last.if_contains("content");
+  if (last.at("role") != "assistant" || last.contains("tool_calls") || content == nullptr ||
+      !content->is_string()) {
+    return false;
+  }
+  const std::string_view text = content->get_string();
+  return text.find_first_not_of(" \t\r\n") != std::string_view::npos;
+}
+
 }  // namespace
 
 Result<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view body,
@@ -295,6 +307,10 @@ Result<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view
   }
   RETURN_IF_ERROR(CheckPresence(request, object));
   RETURN_IF_ERROR(CheckTogether(request, limits));
+  // Anthropic's API continues such a text; it has no field for that.
+  if (IsAnthropic(endpoint) && EndsWithAnswer(request.messages)) {
+    request.continue_final_message = true;
+  }
   JoinLeadingSystem(request.system, IsAnthropic(endpoint) ? "system" : "instructions",
                     &request.messages, &request.message_paths);
   json::object& values = request.template_values;

@@ -392,6 +392,24 @@ TEST(ApiRequest, MessagesAskForThinkingUnderEitherNameOrGetNone) {
   }
 }
 
+TEST(ApiRequest, MessagesThatEndWithAnAnswerContinueIt) {
+  const auto continues = [](Endpoint endpoint, const std::string& content) {
+    const std::string most = endpoint == kCountTokens ? "" : R"("max_tokens": 9, )";
+    const auto parsed = Parse(endpoint, "{" + most + R"("messages": [
+        {"role": "user", "content": "a"}, {"role": "assistant", "content": )" + content + "}]}");
+    EXPECT_TRUE(parsed) << content;
+    return parsed->continue_final_message.value_or(false);
+  };
+  for (const Endpoint endpoint : {kMessages, kCountTokens}) {
+    EXPECT_TRUE(continues(endpoint, "\"It is\""));
+    EXPECT_TRUE(continues(endpoint, R"([{"type": "text", "text": "It is"}])"));
+    EXPECT_FALSE(continues(endpoint, "\" \\n\""));
+    EXPECT_FALSE(continues(endpoint, R"([{"type": "text", "text": "It is"},
+        {"type": "tool_use", "id": "1", "name": "f", "input": {}}])"));
+  }
+  EXPECT_FALSE(continues(kChat, "\"It is\"")) << "there a field says so";
+}
+
 TEST(ApiRequest, UnknownFieldsAndMembersAreRefused) {
   EXPECT_EQ(With(kChat, "nonsense", "{}"), "nonsense");
   EXPECT_EQ(With(kChat, "nonsense", "false"), "nonsense") << "false may ask for something";

@@ -57,15 +57,16 @@ void MarkLastMessage(std::string_view mark, json::value* message) {
 // Ends the rendered text right after the last message's content, so that the answer continues it.
 // The content itself may occur again in the tags after it; the mark does not.
 Result<std::string, ApiError> CutAfterLastMessage(std::string text, std::string_view mark,
-                                                  std::string_view content) {
+                                                  const ApiRequest& request) {
+  const std::string_view content = FinalContent(request);
   const size_t end = text.rfind(mark);
   const std::string_view before =
       WithoutBlanksAfter(std::string_view(text).substr(0, end == std::string::npos ? 0 : end));
   if (content.empty() || !before.ends_with(content)) {
-    return ApiError{400,
-                    "continue_final_message: the chat template changes the content of the "
-                    "last message",
-                    "continue_final_message"};
+    const std::string field = IsAnthropic(request.endpoint) ? request.message_paths.back()
+                                                            : "continue_final_message";
+    return ApiError{
+        400, field + ": the chat template changes the content of the last message", field};
   }
   text.resize(before.size());
   return text;
@@ -187,7 +188,7 @@ Result<std::string, ApiError> RenderChat(const ChatTemplate& chat, const ApiRequ
   if (!text) return WhyNot(chat, request, values, text.error());
   RETURN_IF_ERROR(CheckSystemIsThere(request, *text));
   if (!continues) return *std::move(text);
-  return CutAfterLastMessage(*std::move(text), mark, FinalContent(request));
+  return CutAfterLastMessage(*std::move(text), mark, request);
 }
 
 }  // namespace braid

@@ -263,6 +263,13 @@ TEST_F(PrepareTest, AFinalMessageIsContinuedRightAfterItsContent) {
   Request request = First(kChat, R"({"messages": [{"role": "user", "content": "a"},
       {"role": "assistant", "content": "The answer is "}], "continue_final_message": true})");
   EXPECT_TRUE(tokenizer_.Decode(request.prompt, false).ends_with("The answer is"));
+  request = First(kMessages, R"({"max_tokens": 9, "messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "The answer is "}]})");
+  EXPECT_TRUE(tokenizer_.Decode(request.prompt, false).ends_with("The answer is"));
+  EXPECT_EQ(Error(kMessages, R"({"max_tokens": 9, "messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "a </think> b"}]})")
+                .param,
+            "messages[1]");
   EXPECT_EQ(Error(kChat, R"({"messages": [{"role": "user", "content": "a"},
       {"role": "assistant", "content": ""}], "continue_final_message": true})")
                 .param,
