@@ -263,6 +263,19 @@ TEST(ApiRequest, MessagesAreCheckedWithTheirPath) {
   EXPECT_EQ(refused(R"([{"role": "developer", "content": "a"}])"), "ok");
 }
 
+TEST(ApiRequest, ThinkingComesBackUnderEitherName) {
+  const auto thought = [](const std::string& fields) {
+    const auto parsed =
+        Parse(kChat, R"({"messages": [{"role": "assistant", "content": "a", )" + fields + "}]}");
+    EXPECT_TRUE(parsed) << fields;
+    return parsed->messages.at(0).at("reasoning_content");
+  };
+  EXPECT_EQ(thought(R"("reasoning": "hm")"), "hm");
+  EXPECT_EQ(thought(R"("reasoning_content": "hm")"), "hm");
+  EXPECT_EQ(thought(R"("reasoning": "hm", "reasoning_content": null)"), "hm");
+  EXPECT_EQ(thought(R"("reasoning": "no", "reasoning_content": "hm")"), "hm");
+}
+
 TEST(ApiRequest, StopsAndBiasesHaveTheirLimits) {
   auto stops = [](size_t count, size_t bytes) {
     std::string list;

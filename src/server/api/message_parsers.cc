@@ -71,8 +71,9 @@ ApiStatus CheckMessage(json::value& value, const std::string& path) {
     return ApiError{400, path + ".content: is missing", path + ".content"};
   }
   // Thinking comes back under either name.
+  const json::value* thought = message.if_contains("reasoning_content");
   if (const json::value* reasoning = message.if_contains("reasoning");
-      reasoning != nullptr && !message.contains("reasoning_content")) {
+      reasoning != nullptr && (thought == nullptr || thought->is_null())) {
     message["reasoning_content"] = json::value(*reasoning);
   }
   if (const json::value* reasoning = message.if_contains("reasoning_content");
