@@ -70,6 +70,7 @@ def test_a_response_cut_off_is_incomplete(client, model):
     response = client.responses.create(**request)
     assert response.status == "incomplete"
     assert response.incomplete_details.reason == "max_output_tokens"
+    assert {item.status for item in response.output[-1:]} <= {"incomplete"}
     last = list(client.responses.create(**request, stream=True))[-1]
     assert last.type == "response.incomplete"
 

@@ -12,7 +12,8 @@ void AnswerBlocks::Open(AnswerBlock block, const Sink& sink) {
   if (sink.open) sink.open(blocks_.back(), blocks_.size() - 1);
 }
 
-void AnswerBlocks::End(const Sink& sink) {
+void AnswerBlocks::End(const Sink& sink, bool whole) {
+  if (open_ && !whole) blocks_.back().whole = false;
   if (open_ && sink.close) sink.close(blocks_.back(), blocks_.size() - 1);
   open_ = false;
 }

@@ -18,7 +18,7 @@ struct AnswerBlock {
   std::string name;  // of calls: the tool
   std::string id;    // of calls: the model's own; may be empty
   int32_t call = -1;
-  bool whole = true;  // false: a call that was cut off
+  bool whole = true;  // false: it was cut off
 };
 
 class AnswerBlocks {
@@ -31,8 +31,9 @@ class AnswerBlocks {
 
   // Reports changes of blocks to the sink, in order.
   void Add(const AnswerEvents& events, const Sink& sink);
-  // The answer has ended: closes the block that is open.
-  void End(const Sink& sink);
+  // The answer has ended: closes the block that is open, which is cut off unless the answer is
+  // `whole`.
+  void End(const Sink& sink, bool whole = true);
 
   const std::vector<AnswerBlock>& blocks() const { return blocks_; }
 

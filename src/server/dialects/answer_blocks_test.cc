@@ -68,6 +68,14 @@ TEST(AnswerBlocks, TheEndClosesTheOpenBlockOnce) {
   EXPECT_EQ(recorder.Add({{Kind::kText, "u"}}), "+1 1:u ") << "a closed block is not continued";
 }
 
+TEST(AnswerBlocks, TheBlockThatIsOpenAtTheEndOfACutAnswerIsNotWhole) {
+  Recorder recorder;
+  recorder.Add({{Kind::kReasoning, "a"}, {Kind::kText, "b"}});
+  recorder.blocks.End(recorder.sink(), false);
+  EXPECT_TRUE(recorder.blocks.blocks()[0].whole);
+  EXPECT_FALSE(recorder.blocks.blocks()[1].whole);
+}
+
 TEST(AnswerBlocks, ASinkMayHearNothing) {
   AnswerBlocks blocks;
   blocks.Add({{Kind::kText, "t"}}, {});

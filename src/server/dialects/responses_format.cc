@@ -47,7 +47,7 @@ ResponsesFormat::ResponsesFormat(const Generation& generation, json::object echo
 
 ResponsesFormat::~ResponsesFormat() {
   if (store_ == nullptr) return;
-  blocks_.End({});
+  blocks_.End({}, false);
   Store(Ended());
 }
 
@@ -199,7 +199,7 @@ std::string ResponsesFormat::Events(const ChoiceDelta& delta) {
 void ResponsesFormat::Add(const ChoiceDelta& delta, const AnswerBlocks::Sink& sink) {
   blocks_.Add(delta.events, sink);
   if (!delta.finish) return;
-  blocks_.End(sink);
+  blocks_.End(sink, *delta.finish == FinishReason::kStop);
   done_ = true;
   cut_ = *delta.finish == FinishReason::kLength;
 }
