@@ -84,18 +84,44 @@ size_t LateSystem(const json::array& messages) {
   return index;
 }
 
-// Replaces arguments of calls that are no JSON object by an empty one; false: there are none.
-bool ClearTextArguments(json::value* message) {
+// The arguments of a message's calls.
+std::vector<json::value*> ArgumentsOf(json::value* message) {
+  std::vector<json::value*> all;
   json::value* calls = message->as_object().if_contains("tool_calls");
-  if (calls == nullptr || !calls->is_array()) return false;
-  bool any = false;
+  if (calls == nullptr || !calls->is_array()) return all;
   for (json::value& call : calls->get_array()) {
     json::value* function = call.as_object().if_contains("function");
     json::value* arguments =
         function == nullptr ? nullptr : function->as_object().if_contains("arguments");
-    if (arguments == nullptr || !arguments->is_string()) continue;
+    if (arguments != nullptr) all.push_back(arguments);
+  }
+  return all;
+}
+
+// Replaces arguments of calls that are no JSON object by an empty one; false: there are none.
+bool ClearTextArguments(json::value* message) {
+  bool any = false;
+  for (json::value* arguments : ArgumentsOf(message)) {
+    if (!arguments->is_string()) continue;
     *arguments = json::object{};
     any = true;
+  }
+  return any;
+}
+
+// Replaces arguments that are a JSON object by the text that templates make of it; false: there
+// are none.
+bool WriteArguments(json::array* messages) {
+  const Result<ChatTemplate> writer = ChatTemplate::FromSource("{{ arguments | tojson }}", {});
+  bool any = false;
+  for (json::value& message : *messages) {
+    for (json::value* arguments : ArgumentsOf(&message)) {
+      if (!writer || !arguments->is_object()) continue;
+      const Result<std::string> text = writer->Render(json::object{{"arguments", *arguments}});
+      if (!text) continue;
+      *arguments = json::string(*text);
+      any = true;
+    }
   }
   return any;
 }
@@ -185,6 +211,11 @@ Result<std::string, ApiError> RenderChat(const ChatTemplate& chat, const ApiRequ
   if (OffersTools(request)) values["tools"] = request.tools;
   values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
   Result<std::string> text = chat.Render(values);
+  // Some published templates add arguments to a text, which fails for an object.
+  if (!text && WriteArguments(&values["messages"].as_array())) {
+    Result<std::string> again = chat.Render(values);
+    if (again) text = std::move(again);
+  }
   if (!text) return WhyNot(chat, request, values, text.error());
   RETURN_IF_ERROR(CheckSystemIsThere(request, *text));
   if (!continues) return *std::move(text);

@@ -162,6 +162,24 @@ TEST(ChatPrompt, ArgumentsOfACallThatWasCutOffAreWrittenAsText) {
   EXPECT_EQ(Text(kWritesAll, kChat, kCutOff), R"(<user>a<assistant>"{\"city\": \"Par")");
 }
 
+// As some published templates do.
+TEST(ChatPrompt, ArgumentsThatATemplateAddsToATextAreOne) {
+  constexpr const char* kAdds =
+      "{% for m in messages %}<{{ m.role }}>{% for c in m.tool_calls or [] %}"
+      "{{ c.function.name + ':' + c.function.arguments + ';' }}{% endfor %}{% endfor %}";
+  constexpr const char* kWritten = R"(<user><assistant>f:{"city": "Köln", "n": 2.0};)";
+  EXPECT_EQ(Text(kAdds, kChat,
+                 R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant",
+                    "content": null, "tool_calls": [{"id": "1", "type": "function", "function":
+                      {"name": "f", "arguments": "{\"city\":\"Köln\",\"n\":2.0}"}}]}]})"),
+            kWritten);
+  EXPECT_EQ(Text(kAdds, kMessages,
+                 R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"},
+                    {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f",
+                      "input": {"city": "Köln", "n": 2.0}}]}]})"),
+            kWritten);
+}
+
 TEST(ChatPrompt, ArgumentsThatTheTemplateCannotWriteAreNamed) {
   const ApiError error = Refusal(kWantsObjects, kChat, kCutOff);
   EXPECT_EQ(error.status, 400);
