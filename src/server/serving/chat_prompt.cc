@@ -20,6 +20,22 @@ std::string_view ContentOf(const json::value& message) {
                                                     : std::string_view();
 }
 
+// Some published templates write the calls of such messages only.
+constexpr std::string_view kCallsWithNone = "'assistant' and message['content'] is none";
+
+// Clients send a message of calls alone with null, an empty text or no content at all. Where a
+// template asks for none it gets that, else a text: others would print "None".
+void SetContentOfCalls(const ChatTemplate& chat, json::array* messages) {
+  const bool wants_none = chat.Mentions(kCallsWithNone);
+  for (json::value& message : *messages) {
+    json::object& fields = message.as_object();
+    const json::value* calls = fields.if_contains("tool_calls");
+    const bool has_calls = calls != nullptr && calls->is_array() && !calls->get_array().empty();
+    if (!has_calls || !ContentOf(message).empty()) continue;
+    fields["content"] = wants_none ? json::value(nullptr) : json::value("");
+  }
+}
+
 bool IsSystem(const json::value& message) { return message.at("role") == "system"; }
 
 // What the trim of a template removes: the white space of Python's strip, in UTF-8.
@@ -205,9 +221,11 @@ Result<std::string, ApiError> RenderChat(const ServerContext& context, const Api
 Result<std::string, ApiError> RenderChat(const ChatTemplate& chat, const ApiRequest& request) {
   const bool continues = request.continue_final_message.value_or(false);
   json::object values = request.template_values;
-  values["messages"] = request.messages;
+  json::array messages = request.messages;
+  SetContentOfCalls(chat, &messages);
   const std::string mark = continues ? SecureRandomHex(kMarkBytes) : "";
-  if (continues) MarkLastMessage(mark, &values["messages"].as_array().back());
+  if (continues) MarkLastMessage(mark, &messages.back());
+  values["messages"] = std::move(messages);
   if (OffersTools(request)) values["tools"] = request.tools;
   values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
   Result<std::string> text = chat.Render(values);

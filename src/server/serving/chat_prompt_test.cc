@@ -180,6 +180,34 @@ TEST(ChatPrompt, ArgumentsThatATemplateAddsToATextAreOne) {
             kWritten);
 }
 
+TEST(ChatPrompt, CallsAreWrittenHoweverAClientSaysThatThereIsNoText) {
+  constexpr const char* kPrintsAnything =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}"
+      "[{{ c.function.name }}]{% endfor %}{% endfor %}";
+  // A published template, in short: another content hides the calls.
+  constexpr const char* kWantsNone =
+      "{% for message in messages %}<{{ message['role'] }}>"
+      "{%- if message['role'] == 'assistant' and message['content'] is none %}"
+      "{%- for tool in message['tool_calls'] %}[{{ tool['function']['name'] }}]{% endfor %}"
+      "{%- else %}{{ message['content'] }}{% endif %}{% endfor %}";
+  for (const char* chat : {kPrintsAnything, kWantsNone}) {
+    for (const std::string content : {"", R"("content": null, )", R"("content": "", )"}) {
+      EXPECT_EQ(Text(chat, kChat,
+                     R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", )" +
+                         content +
+                         R"("tool_calls": [{"id": "1", "type": "function",
+                                            "function": {"name": "f", "arguments": "{}"}}]}]})"),
+                "<user>a<assistant>[f]")
+          << chat << content;
+    }
+    EXPECT_EQ(Text(chat, kResponses,
+                   R"({"input": [{"role": "user", "content": "a"}, {"type": "function_call",
+                      "call_id": "1", "name": "f", "arguments": "{}"}]})"),
+              "<user>a<assistant>[f]")
+        << chat;
+  }
+}
+
 TEST(ChatPrompt, ArgumentsThatTheTemplateCannotWriteAreNamed) {
   const ApiError error = Refusal(kWantsObjects, kChat, kCutOff);
   EXPECT_EQ(error.status, 400);
