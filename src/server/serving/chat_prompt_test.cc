@@ -110,6 +110,24 @@ TEST(ChatPrompt, ASystemMessageThatTheTemplateDropsIsRefused) {
             "system");
 }
 
+TEST(ChatPrompt, ToolsThatTheTemplateDropsAreRefusedUnlessAMessageNamesThem) {
+  const auto body = [](const std::string& system, const std::string& choice) {
+    return R"({"tools": [{"type": "function", "function": {"name": "get_time"}}],
+               "tool_choice": ")" +
+           choice + R"(", "messages": [{"role": "system", "content": ")" + system +
+           R"("}, {"role": "user", "content": "a"}]})";
+  };
+  for (const char* choice : {"auto", "required"}) {
+    const ApiError error = Refusal(kWritesAll, kChat, body("b", choice));
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, "tools[0]");
+    EXPECT_THAT(error.message, HasSubstr("does not write tools"));
+    EXPECT_EQ(Text(kWritesAll, kChat, body("Call get_time.", choice)),
+              "<system>Call get_time.<user>a");
+  }
+  EXPECT_EQ(Text(kWritesAll, kChat, body("b", "none")), "<system>b<user>a");
+}
+
 // The content may occur in the tag that ends the message.
 TEST(ChatPrompt, AContinuedMessageIsCutBehindItsContentNotInATag) {
   constexpr const char* kChatMl =
