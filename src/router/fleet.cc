@@ -408,9 +408,7 @@ void Fleet::SetState(FleetEngine& engine, State state, std::string why) {
   engine.why = std::move(why);
   // Another engine may have its name by now.
   if (!engine.removed) engine.metrics.ready->Set(state == State::kReady ? 1 : 0);
-  if (state != State::kLost) return;
-  engine.idle.clear();
-  for (Stay* stay : engine.stays) stay->EngineLost();
+  if (state == State::kLost) engine.idle.clear();
 }
 
 int32_t Fleet::LeftMs(const FleetEngine& engine) const {
@@ -484,9 +482,13 @@ asio::awaitable<void> Fleet::Ask(FleetEngine& engine, Upstream& upstream) {
     ReadEvents(engine);
     engine.capacity_known = false;
   }
-  if (nobody || MonotonicUs() >= engine.lease_until_us) {
-    SetState(engine, State::kLost,
-             !why.empty() ? why : fmt::format("silent for {} ms", config_.lease_ms));
+  if (!nobody && MonotonicUs() < engine.lease_until_us) co_return;
+  SetState(engine, State::kLost,
+           !why.empty() ? why : fmt::format("silent for {} ms", config_.lease_ms));
+  // An engine that drains does not listen any more and finishes the requests that it has: their
+  // connections end with its process.
+  for (Stay* stay : engine.stays) {
+    if (!nobody || !stay->connected()) stay->EngineLost();
   }
 }
 

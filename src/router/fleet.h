@@ -1,7 +1,9 @@
 // The engines behind the router: whether each is ready, its connections, its load, and the choice
 // among them. Asks every engine again and again; each answer is a lease, and an engine whose lease
-// has run out is lost: what runs there ends at once. Engines are those of the configuration and
-// those that registered; one that does not renew its registration leaves, and finishes what it has.
+// has run out is lost: what runs there ends at once. One at whose address nobody listens gets
+// nothing new, and what runs there ends with its connections. Engines are those of the
+// configuration and those that registered; one that does not renew its registration leaves, and
+// finishes what it has.
 // Network thread only, but for the constructor.
 #pragma once
 
@@ -80,6 +82,7 @@ class Stay {
 
   // The connection that is closed when the engine is lost; null: none.
   void Use(Upstream* upstream) { upstream_ = upstream; }
+  bool connected() const { return upstream_ != nullptr; }
   void FirstByte();
   // How it ended, for the breaker; a stay that ends without either says nothing.
   void Succeeded();

@@ -193,12 +193,34 @@ TEST_F(FleetTest, AnEngineThatIsGoneEndsItsRequestsAndIsForgotten) {
   EXPECT_EQ(Chosen(), first ? "b" : "a");
 }
 
+// A server that drains listens no more, and has closed the connections that are idle.
+TEST_F(FleetTest, AnEngineThatDrainsFinishesTheRequestsThatItHas) {
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  FleetEngine& engine = *fleet_.Choose(prompt_, {}).engine;
+  const UpstreamPointer upstream = Connect(engine, true);
+  ASSERT_NE(upstream, nullptr);
+  Stay stay(engine, 192);
+  stay.Use(upstream.get());
+  one_.LeaveQuestions();
+  ASSERT_TRUE(Is(0, "lost"));
+  EXPECT_FALSE(stay.lost());
+  EXPECT_TRUE(upstream->socket.is_open());
+  EXPECT_EQ(Chosen(), "") << "it gets nothing new";
+}
+
 TEST_F(FleetTest, AnEngineThatIsSilentIsLostWhenItsLeaseEnds) {
   lease_ms_ = 100;
   Start({one_.Address("a")});
   ASSERT_TRUE(Is(0, "ready"));
+  FleetEngine& engine = *fleet_.Choose(prompt_, {}).engine;
+  const UpstreamPointer upstream = Connect(engine, true);
+  Stay stay(engine, 192);
+  stay.Use(upstream.get());
   one_.silent = true;
   ASSERT_TRUE(Is(0, "lost"));
+  EXPECT_TRUE(Until([&] { return stay.lost(); })) << "nobody knows what becomes of it";
+  EXPECT_FALSE(upstream->socket.is_open());
   EXPECT_EQ(Chosen(), "");
 }
 

@@ -2,6 +2,8 @@
 #include "router/upstream.h"
 
 #include <fmt/core.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -25,6 +27,15 @@ using asio::experimental::awaitable_operators::operator||;
 namespace {
 
 constexpr uint64_t kSmallBytesMax = 8 << 20;
+
+// Ends a connection whose machine is gone, or was started again, while an answer is waited for.
+void KeepAlive(int socket) {
+  constexpr int kOn = 1, kIdleSeconds = 5, kEverySeconds = 5, kProbes = 3;
+  ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &kOn, sizeof(kOn));
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof(kIdleSeconds));
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &kEverySeconds, sizeof(kEverySeconds));
+  ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof(kProbes));
+}
 
 asio::awaitable<SmallAnswer> Exchange(Upstream& upstream, const std::string& request) {
   auto [write_error, written] =
@@ -81,6 +92,7 @@ asio::awaitable<std::string> Upstream::Open(Endpoints endpoints, int32_t ms) {
     if (winner.index() == 0) error = std::get<0>(std::get<0>(winner));
     if (!error) {
       socket.set_option(asio::ip::tcp::no_delay(true), error);
+      KeepAlive(socket.native_handle());
       co_return std::string();
     }
     why = error.message();

@@ -49,6 +49,9 @@ TEST_F(UpstreamTest, AddressesAreTriedInTurn) {
   asio::ip::tcp::no_delay no_delay;
   upstream_.socket.get_option(no_delay);
   EXPECT_TRUE(no_delay.value()) << "small requests leave at once";
+  asio::socket_base::keep_alive keep_alive;
+  upstream_.socket.get_option(keep_alive);
+  EXPECT_TRUE(keep_alive.value()) << "a machine that was started again ends its connections";
 }
 
 TEST_F(UpstreamTest, AddressesOfANameComeInTimeOrWithTheNextQuestion) {

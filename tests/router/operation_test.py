@@ -150,8 +150,10 @@ def test_an_engine_that_drains_itself_gets_nothing_new(start_router, start_engin
     for _ in range(20):
         assert router.post("/v1/completions", TEXT)[0] == 200
     for connection, response, first in streams:
-        assert response.read().endswith(b"data: [DONE]\n\n")
+        text = response.read()
+        assert text.endswith(b"data: [DONE]\n\n") and b'"error":' not in text
         connection.close()
+    assert one.process.wait(20) == 0
 
 
 def test_sigterm_drains_the_router(start_router, start_engine):
