@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "base/text/trim.h"
 #include "router/fleet.h"
 
 namespace braid {
@@ -59,7 +60,7 @@ std::vector<int32_t> Fleet::Outside(std::string_view destinations) const {
   while (!destinations.empty()) {
     const std::string_view one = destinations.substr(0, destinations.find(','));
     destinations.remove_prefix(std::min(destinations.size(), one.size() + 1));
-    listed.insert(one.substr(std::min(one.size(), one.find_first_not_of(" \t"))));
+    listed.insert(Trimmed(one));
   }
   std::vector<int32_t> outside;
   for (const auto& engine : engines_) {

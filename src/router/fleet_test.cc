@@ -158,6 +158,7 @@ TEST_F(FleetTest, AChoiceIsBoundedToDestinations) {
   const Row rows[] = {{a, "a", {}},
                       {b, "b", {}},
                       {"10.0.0.1:1, " + b, "b", {}},
+                      {b + "\t ,10.0.0.1:1", "b", {}},
                       {a + "," + b, "a", {b}},
                       {"127.0.0.1", "", {}},
                       {",", "", {}}};
