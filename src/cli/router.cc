@@ -1,8 +1,8 @@
 // `braid router`: one address for several engines. The main thread waits for signals, as `serve`.
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
 
 #include "base/log.h"
 #include "cli/command/access_flags.h"
@@ -75,9 +75,11 @@ Status RouterCommand::Run() {
   ASSIGN_OR_RETURN(config.keys, access_.ReadKeys());
   ASSIGN_OR_RETURN(const std::unique_ptr<RouterServer> server,
                    RouterServer::Start(std::move(config)));
-  fmt::print("listening on {}\n", server->url());
-  if (access_.has_admin_port()) fmt::print("administration at port {}\n", server->admin_port());
-  std::fflush(stdout);
+  std::string begun = fmt::format("listening on {}\n", server->url());
+  if (access_.has_admin_port()) {
+    begun += fmt::format("administration at port {}\n", server->admin_port());
+  }
+  Announce(STDOUT_FILENO, begun);
   if (!access_.has_keys()) {
     LogInfo(
         "no keys here: engines check them and count wrong ones of all clients against this "

@@ -2,11 +2,11 @@
 // waits for signals: the first drains, the second stops at once.
 #include <fmt/core.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
@@ -103,6 +103,7 @@ class ServeCommand : public Command {
   void ChooseParsers(const ChatTemplate* chat, ModelCard* card) const;
   ServerContext ContextOf(Engine& engine) const;
   void Register(const Engine& engine, const Server& server, const ServerConfig& config);
+  std::string PlacesOf(const Engine& engine, const Server& server) const;
   Status ServeUntilSignal(Engine& engine, Server& server, SignalQueue& signals);
 
   EngineOptions options_;
@@ -403,6 +404,23 @@ Result<ServerConfig> ServeCommand::ConfigOf() const {
   return config;
 }
 
+std::string ServeCommand::PlacesOf(const Engine& engine, const Server& server) const {
+  std::string places = fmt::format("listening on {0}\nchat page: {0}/\n", server.url());
+  if (engine.partners() != nullptr && role_ == "prefill") {
+    places += fmt::format("decode engines may come to port {}\n", engine.partners()->port());
+  }
+  if (const auto* events = engine.kv_events()) {
+    places += fmt::format("KV events at {}\n", events->events_at());
+    if (!events->replay_at().empty()) {
+      places += fmt::format("KV events again at {}\n", events->replay_at());
+    }
+  }
+  if (access_.has_admin_port()) {
+    places += fmt::format("administration at port {}\n", server.admin_port());
+  }
+  return places;
+}
+
 Status ServeCommand::Run() {
   RETURN_IF_ERROR(CheckParsers());
   constexpr int64_t kGrammarBytesMin = int64_t{16} << 20;
@@ -428,13 +446,14 @@ Status ServeCommand::Run() {
     }
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Load(options_, stage));
-  fmt::print(stderr, "{}", engine->PlanText());
-  fmt::print(stderr, "grammars: at most {} ms and {} to compile one, {} for all in use\n",
-             grammar_budget_.cpu_ms, ByteText(grammar_budget_.memory_bytes),
-             ByteText(GrammarLibraryOptions{}.bytes_max));
+  Announce(STDERR_FILENO, engine->PlanText());
+  Announce(STDERR_FILENO,
+           fmt::format("grammars: at most {} ms and {} to compile one, {} for all in use\n",
+                       grammar_budget_.cpu_ms, ByteText(grammar_budget_.memory_bytes),
+                       ByteText(GrammarLibraryOptions{}.bytes_max)));
   if (options_.explain_ops) {
     RETURN_IF_ERROR(WarmUp(*engine));
-    fmt::print(stderr, "{}", engine->ExplainOps());
+    Announce(STDERR_FILENO, engine->ExplainOps());
   }
   const ServerContext context = ContextOf(*engine);
   const int64_t memory = ServerMemory(config, context.card.context_tokens_max);
@@ -444,19 +463,10 @@ Status ServeCommand::Run() {
                  fmt::format("--server-memory {} is too small: requests of this model need {}",
                              ByteText(memory), ByteText(least))};
   }
-  fmt::print(stderr, "server {} beside that, {} in all\n", ByteText(memory),
-             ByteText(memory + context.engine_bytes));
+  Announce(STDERR_FILENO, fmt::format("server {} beside that, {} in all\n", ByteText(memory),
+                                      ByteText(memory + context.engine_bytes)));
   server->SetReady(context);
-  fmt::print("listening on {}\nchat page: {}/\n", server->url(), server->url());
-  if (engine->partners() != nullptr && role_ == "prefill") {
-    fmt::print("decode engines may come to port {}\n", engine->partners()->port());
-  }
-  if (const auto* events = engine->kv_events()) {
-    fmt::print("KV events at {}\n", events->events_at());
-    if (!events->replay_at().empty()) fmt::print("KV events again at {}\n", events->replay_at());
-  }
-  if (access_.has_admin_port()) fmt::print("administration at port {}\n", server->admin_port());
-  std::fflush(stdout);
+  Announce(STDOUT_FILENO, PlacesOf(*engine, *server));
   Register(*engine, *server, config);
   return ServeUntilSignal(*engine, *server, signals);
 }

@@ -400,7 +400,8 @@ Status Engine::State::StartTrace() {
 void Engine::State::WriteTrace() const {
   if (!trace) return;
   const Status written = WriteFile(options.trace_file, trace->ToJson());
-  fmt::print(stderr, "{}\n", written ? "trace: " + options.trace_file : written.error().message);
+  const std::string said = written ? "trace: " + options.trace_file : written.error().message;
+  std::fputs((said + '\n').c_str(), stderr);  // fmt would throw on a full disk
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -418,9 +419,8 @@ void Engine::Close() {
   if (state_->balancer) state_->balancer->Stop();
   state_->leader.reset();  // the others end
   for (ThreadFollower& follower : state_->followers) follower.thread.reset();
-  const bool ranks = state_->ranks != nullptr;
-  const Status written = state_->experts ? state_->experts->Close(ranks) : Status();
-  if (!written) fmt::print(stderr, "{}\n", written.error().message);
+  const Status done = state_->experts ? state_->experts->Close(state_->ranks != nullptr) : Status();
+  if (!done) std::fputs((done.error().message + '\n').c_str(), stderr);
   state_->WriteTrace();
 }
 

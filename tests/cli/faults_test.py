@@ -134,6 +134,22 @@ def test_a_full_disk_loses_lines_of_the_log_and_nothing_else():
         assert len(said) == 1 and "No space left" in said[0]
 
 
+def test_a_full_disk_behind_the_output_stops_no_server(tmp_path):
+    trace = tmp_path / "trace"
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        process = start(0, "--trace", str(trace), stderr=full)
+        process.terminate()
+        assert process.wait(60) == 0
+        assert b"traceEvents" in trace.read_bytes()
+        process = subprocess.Popen(
+            [process.args[0], "serve", str(ROOT / "models/braid-tiny"), "--port", "0"],
+            stdout=full, stderr=subprocess.PIPE, text=True)
+    assert any(line.endswith(" in all\n") for line in process.stderr)
+    process.terminate()
+    assert process.wait(60) == 0
+    process.stderr.close()
+
+
 def test_a_log_that_cannot_be_opened_is_named_at_the_start(braid, tiny):
     done = braid("serve", tiny, "--port", "0", "--request-log", "/nowhere/at/all")
     assert done.returncode == 1 and "--request-log /nowhere/at/all" in done.stderr

@@ -1,12 +1,12 @@
 """Help, suggestions, exit codes and the environment."""
 
 import json
-import pathlib
 import re
+import subprocess
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from conftest import BINARY, ROOT
 
 COMMANDS = [["serve"], ["router"], ["run"], ["score"], ["eval"], ["bench", "offline"],
             ["bench", "agentic"], ["bench", "drafts"], ["inspect"], ["plan"], ["experts", "plan"],
@@ -79,6 +79,17 @@ def test_wrong_values_are_named(braid, words, said):
     done = braid(*words)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+# What fits into one buffer is written at the end only.
+@pytest.mark.parametrize("words", [["version"], ["help", "serve"], ["inspect", "MODEL", "--json"]])
+def test_output_that_is_lost_is_an_error(tiny, words):
+    words = [str(tiny) if word == "MODEL" else word for word in words]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([BINARY, *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("braid: cannot write "), done.stderr
 
 
 def test_flags_come_from_the_environment_and_the_command_line_wins(braid, tiny):

@@ -2,6 +2,7 @@
 #include "cli/command/access_flags.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -43,6 +44,10 @@ std::vector<std::string> SplitList(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return parts;
+}
+
+void Announce(int descriptor, std::string_view text) {
+  [[maybe_unused]] const ssize_t written = ::write(descriptor, text.data(), text.size());
 }
 
 void AccessFlags::AddTo(Flags& flags) {

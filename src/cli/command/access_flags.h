@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -18,6 +19,10 @@ namespace braid {
 
 // "a,b" as its parts; empty ones do not count.
 std::vector<std::string> SplitList(std::string_view text);
+
+// Writes what a server says of itself to standard output (1) or error (2). The server goes on where
+// that takes no more: on a full disk, or in a pipe without a reader.
+void Announce(int descriptor, std::string_view text);
 
 class AccessFlags {
  public:

@@ -1,5 +1,5 @@
-// From argv to a command: help, suggestions for mistyped words, exit codes. CLI11 throws;
-// everything it throws is caught here. Main thread.
+// From argv to a command: help, suggestions for mistyped words, exit codes. CLI11 throws, and fmt
+// where a file takes no more; what they throw is caught here. Main thread.
 #include <fmt/format.h>
 #include <openssl/crypto.h>
 
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <system_error>
 #include <vector>
 
 #include "base/log.h"
@@ -142,12 +143,7 @@ void InitCrypto() {
   }
 }
 
-}  // namespace
-
-int RunCommandLine(int argc, const char* const* argv) {
-  InitLog(LogLevel::kWarning, false);
-  InitCrypto();
-  std::vector<std::string> words(argv + 1, argv + argc);
+int RunWords(std::vector<std::string> words) {
   if (words.empty()) {
     PrintOverview();
     return kUsageError;
@@ -177,6 +173,26 @@ int RunCommandLine(int argc, const char* const* argv) {
   words.erase(words.begin(), words.begin() + (entry->group.empty() ? 1 : 2));
   if (help) words = {"--help"};
   return RunCommand(*entry, std::move(words));
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, const char* const* argv) {
+  InitLog(LogLevel::kWarning, false);
+  InitCrypto();
+  int code = 1;
+  std::string lost;
+  try {
+    code = RunWords({argv + 1, argv + argc});
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      lost = "cannot write all of the output";
+    }
+  } catch (const std::system_error& failure) {
+    lost = failure.what();
+  }
+  if (lost.empty()) return code;
+  std::fputs(fmt::format("braid: {}\n", lost).c_str(), stderr);
+  return std::max(code, 1);
 }
 
 }  // namespace braid
