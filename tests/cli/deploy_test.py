@@ -86,6 +86,16 @@ def test_the_images_build_sees_every_file_that_is_embedded():
     assert len(embedded) > 10 and embedded <= seen, embedded - seen
 
 
+def test_no_service_of_a_cluster_sets_a_flag(braid, tiny):
+    # What Kubernetes tells pods of a service called braid, unless they do not ask for it.
+    done = braid("serve", tiny, env={"BRAID_PORT": "tcp://10.0.0.1:80"}, timeout=60)
+    assert done.returncode == 2 and "--port: tcp://10.0.0.1:80 is not" in done.stderr
+    for path in (ROOT / "deploy/kubernetes").glob("*.yaml"):
+        manifest = path.read_text()
+        pods = manifest.count("      containers:\n")
+        assert pods > 0 and manifest.count("      enableServiceLinks: false\n") == pods, path.name
+
+
 def arguments(manifest, name):
     """The command line of a deployment's container."""
     (document,) = [text for text in manifest.split("\n---\n")
