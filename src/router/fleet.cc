@@ -458,6 +458,8 @@ asio::awaitable<std::string> Fleet::Reach(FleetEngine& engine, Upstream& upstrea
     boost::system::error_code ended;
     const tcp::endpoint at = upstream.socket.remote_endpoint(ended);
     if (!ended) engine.reached = EngineAddress{{}, at.address().to_string(), at.port()}.authority();
+    // Requests go there without trying those that do not answer.
+    std::ranges::stable_partition(engine.endpoints, [&](const auto& one) { return one == at; });
   }
   co_return why;
 }

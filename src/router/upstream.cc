@@ -82,12 +82,14 @@ asio::awaitable<std::string> FindEndpoints(NameLookup& names, const HostPort& at
 asio::awaitable<std::string> Upstream::Open(Endpoints endpoints, int32_t ms) {
   const int64_t end_us = MonotonicUs() + int64_t{ms} * 1000;
   std::string why = "its name has no address";
-  for (const auto& endpoint : endpoints) {
+  for (size_t i = 0; i < endpoints.size(); ++i) {
     const int64_t left_us = end_us - MonotonicUs();
     if (left_us <= 0) break;
     Close();
-    asio::steady_timer timer(socket.get_executor(), std::chrono::microseconds(left_us));
-    auto winner = co_await (socket.async_connect(endpoint, kTuple) || timer.async_wait(kTuple));
+    // One that does not answer leaves as much time to each of those behind it.
+    const int64_t wait_us = left_us / static_cast<int64_t>(endpoints.size() - i);
+    asio::steady_timer timer(socket.get_executor(), std::chrono::microseconds(wait_us));
+    auto winner = co_await (socket.async_connect(endpoints[i], kTuple) || timer.async_wait(kTuple));
     boost::system::error_code error = asio::error::timed_out;
     if (winner.index() == 0) error = std::get<0>(std::get<0>(winner));
     if (!error) {

@@ -54,6 +54,19 @@ TEST_F(UpstreamTest, AddressesAreTriedInTurn) {
   EXPECT_TRUE(keep_alive.value()) << "a machine that was started again ends its connections";
 }
 
+// A listener whose queue is full neither takes a connection nor refuses it.
+TEST_F(UpstreamTest, AnAddressThatIsSilentLeavesTimeForTheNext) {
+  asio::ip::tcp::acceptor full(io_, asio::ip::tcp::v4());
+  full.bind({asio::ip::make_address("127.0.0.1"), 0});
+  full.listen(0);
+  asio::ip::tcp::socket first(io_);
+  first.connect(full.local_endpoint());
+  EXPECT_EQ(Run(upstream_.Open({full.local_endpoint()}, 50)), "Connection timed out");
+  EXPECT_EQ(Run(upstream_.Open({full.local_endpoint(), At(engine_)}, 2000)), "");
+  ASSERT_TRUE(upstream_.socket.is_open());
+  EXPECT_EQ(upstream_.socket.remote_endpoint(), At(engine_));
+}
+
 TEST_F(UpstreamTest, AddressesOfANameComeInTimeOrWithTheNextQuestion) {
   static std::latch answers(1);  // the resolver's end is not seen
   NameLookup names([] {}, [](const HostPort& at) -> Result<std::vector<NetAddress>> {
