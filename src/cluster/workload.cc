@@ -23,6 +23,7 @@ constexpr double kChatOutputMean = 200, kChatOutputSigma = 1.0;
 // A conversation of an agent: a shared introduction, then turns that add a tool's answer.
 constexpr int32_t kAgents = 4, kIntroductionTokens = 2048, kTurnsMax = 12;
 constexpr int32_t kMooncakeBlockTokens = 512;
+constexpr int32_t kTraceTokensMax = 10'000'000;  // of a prompt or an answer of a trace
 
 double Normal(Rng& rng) {
   const double u = 1 - rng.Uniform(), v = rng.Uniform();
@@ -145,8 +146,8 @@ class TraceReader {
     const double ms = number("timestamp"), in = number("input_length"),
                  out = number("output_length");
     const json::value* ids = object.if_contains("hash_ids");
-    if (ms < 0 || in < 1 || out < 0 || in > 1e7 || out > 1e7 || ids == nullptr ||
-        !ids->is_array()) {
+    if (ms < 0 || in < 1 || out < 0 || in > kTraceTokensMax || out > kTraceTokensMax ||
+        ids == nullptr || !ids->is_array()) {
       return Wrong("needs timestamp, input_length, output_length and hash_ids");
     }
     std::vector<TokenSegment> prompt;
@@ -172,7 +173,7 @@ class TraceReader {
       std::from_chars(line.data() + b + 1, line.data() + line.size(), out);
     }
     const std::optional<double> at = ClockSeconds(line.substr(0, std::min(a, line.size())));
-    if (!at || in < 1 || out < 0) {
+    if (!at || in < 1 || out < 0 || in > kTraceTokensMax || out > kTraceTokensMax) {
       return Wrong(
           "needs TIMESTAMP,ContextTokens,GeneratedTokens, as in 2023-11-16 "
           "18:15:46.68,374,44; other traces are Mooncake's JSON lines and what `braid serve "

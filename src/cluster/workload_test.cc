@@ -187,6 +187,8 @@ TEST(WorkloadTrace, EachRowIsReadOrRefusedWithItsLine) {
         std::string("TIMESTAMP,ContextTokens,GeneratedTokens"),
         std::string("2023-11-16 18:15:61,1,1"), std::string("2023-11-16 18:60:00,1,1"),
         std::string("2023-11-16 18:15:00,0,1"), std::string("2023-11-16 18:15:00,1,-1"),
+        std::string("2023-11-16 18:15:00,2147483647,1"),
+        std::string("2023-11-16 18:15:00,1,10000001"),
         std::string("2023-11-16 18:15:00,1"), std::string("2023-11-16 18:15,1,1"),
         std::string("2023-11-16-18:15:00,1,1")}) {
     const auto requests = read(first + "\n" + line);
