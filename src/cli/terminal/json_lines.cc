@@ -32,6 +32,8 @@ Result<std::vector<JsonLine>> ReadJsonLines(const std::string& path) {
     }
     lines.push_back({number, std::move(value.as_object())});
   }
+  // Otherwise the lines before a disk's error would pass for all of them.
+  if (in.bad()) return Error{ErrorCode::kInternal, fmt::format("{} cannot be read", path)};
   if (lines.empty()) return Error{ErrorCode::kInvalid, fmt::format("{} has no line", path)};
   return lines;
 }

@@ -40,6 +40,8 @@ TEST_F(JsonLines, AnErrorNamesFileAndLine) {
   EXPECT_THAT(Read("\n \n").error().message, HasSubstr("has no line"));
   EXPECT_THAT(ReadJsonLines(path_ + ".none").error().message, HasSubstr("cannot be opened"));
   EXPECT_THAT(ReadJsonLines(testing::TempDir()).error().message, HasSubstr("is a directory"));
+  // Nothing lies at its first byte.
+  EXPECT_THAT(ReadJsonLines("/proc/self/mem").error().message, HasSubstr("cannot be read"));
 }
 
 }  // namespace
