@@ -96,6 +96,19 @@ def test_no_service_of_a_cluster_sets_a_flag(braid, tiny):
         assert pods > 0 and manifest.count("      enableServiceLinks: false\n") == pods, path.name
 
 
+def test_what_clients_connect_to_listens_until_the_cluster_knows_that_it_ends():
+    for name in ("fleet", "disaggregated", "picker"):
+        manifest = (ROOT / f"deploy/kubernetes/{name}.yaml").read_text()
+        for document in manifest.split("\n---\n"):
+            deployment = re.search(r"kind: Deployment\nmetadata:\n  name: (\S+)\n", document)
+            if not deployment or deployment[1] not in ("braid-router", "braid-picker"):
+                continue
+            waits = int(re.search(r'preStop: {exec: {command: \[sleep, "(\d+)"', document)[1])
+            drains = int(re.search(r'--drain-seconds, "(\d+)"', document)[1])
+            grace = int(re.search(r"terminationGracePeriodSeconds: (\d+)", document)[1])
+            assert 0 < waits and waits + drains < grace, (name, deployment[1])
+
+
 def arguments(manifest, name):
     """The command line of a deployment's container."""
     (document,) = [text for text in manifest.split("\n---\n")
