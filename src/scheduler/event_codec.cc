@@ -16,6 +16,7 @@ namespace braid {
 namespace {
 
 constexpr size_t kChecksumBytes = 4;
+constexpr size_t kItemsAtOnce = 1024;  // of a list, for which there is room before they are read
 
 enum class Kind : uint8_t {
   kEnd,
@@ -161,10 +162,13 @@ class Decoder {
   void operator()(StrongId<Tag, Rep>& v) {
     (*this)(v.value);
   }
+  // A count alone makes no room: a partner's may be large, and its items not there.
   template <class T>
   void operator()(std::vector<T>& v) {
-    v.resize(Size(1));
-    for (T& item : v) (*this)(item);
+    const size_t size = Size(1);
+    v.clear();
+    v.reserve(std::min(size, kItemsAtOnce));
+    while (v.size() < size && !bad_) (*this)(v.emplace_back());
   }
   template <class A, class B>
   void operator()(std::pair<A, B>& v) {

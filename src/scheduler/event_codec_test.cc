@@ -3,6 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include "scheduler/testing/built_record.h"
+
 namespace braid {
 namespace {
 
@@ -141,6 +147,26 @@ TEST(EventCodec, AValueThatNoProgramHasWrittenIsRefused) {
   AppendRecord(Event(Abort{RequestId(3), static_cast<FinishReason>(99)}), text);
   RecordReader reader(text);
   EXPECT_FALSE(reader.Next().ok());
+}
+
+// "VmHWM" is the most that the process ever held, or has held since it was reset.
+int64_t PeakResidentBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) * 1024;
+  }
+  return 0;
+}
+
+// Of rows of results, which take more than a hundred bytes each.
+TEST(EventCodec, AListHasNoRoomForMoreItemsThanCome) {
+  std::string payload = "\x02\x80\x80\x80\x02";  // step 1, and the number of rows
+  payload.append(4 << 20, '\xff');               // which is no request's
+  const std::string record = RecordOf(kStepDoneRecord, payload);
+  std::ofstream("/proc/self/clear_refs") << "5";
+  const int64_t before = PeakResidentBytes();
+  EXPECT_FALSE(EventIn<StepDone>(record));
+  EXPECT_LT(PeakResidentBytes() - before, 64 << 20);
 }
 
 TEST(EventCodec, LostArenasComeBackWithTheReason) {

@@ -11,8 +11,8 @@
 #include "cluster/trace.h"
 #include "forecast/test_forecast.h"
 #include "fuzz_file.h"
-#include "fuzz_record.h"
 #include "scheduler/event_log.h"
+#include "scheduler/testing/built_record.h"
 
 namespace braid {
 namespace {

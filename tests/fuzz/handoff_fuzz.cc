@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "base/check.h"
-#include "fuzz_record.h"
 #include "handoff/asked/asked_request.h"
 #include "handoff/rooms/decode_rooms.h"
 #include "handoff/rooms/prefill_rooms.h"
 #include "ops/testing/test_context.h"
 #include "runtime/sampler.h"
+#include "scheduler/testing/built_record.h"
 
 namespace braid::handoff {
 namespace {

@@ -1,5 +1,5 @@
-// For fuzz targets of records (scheduler/event_codec.h): any payload with the checksum that belongs
-// to it, which no fuzzer would find. One thread.
+// Records (scheduler/event_codec.h) of any payload, with the checksum that belongs to it: no fuzzer
+// would find that, and no program writes some of them. For tests and fuzz targets. One thread.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace braid {
 
-inline constexpr uint8_t kSubmitRecord = 2;
+inline constexpr uint8_t kSubmitRecord = 2, kStepDoneRecord = 4;
 
 inline std::string BuildRecord(uint8_t kind, std::string_view payload) {
   std::string record(1, static_cast<char>(kind));
