@@ -218,7 +218,9 @@ void Partners::State::OnMessage(ConnectionId connection, std::string_view bytes)
   PrefillRooms::Effects leaving;
   const SessionId from = peer.session;
   if (options.side == Side::kDecode) {
-    if (const auto* m = std::get_if<Last>(&message->body)) decode.On(from, *m, arriving);
+    if (const auto* m = std::get_if<Last>(&message->body)) {
+      decode.On(from, *m, peer.heard_us, arriving);
+    }
     if (const auto* m = std::get_if<Refusal>(&message->body)) decode.On(from, *m, arriving);
     if (const auto* m = std::get_if<Unfit>(&message->body)) decode.On(from, *m, arriving);
   } else {

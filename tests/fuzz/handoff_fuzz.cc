@@ -73,7 +73,7 @@ void Talk(std::string_view input) {
     if (const auto* m = std::get_if<PartHead>(&message->body)) {
       if (decode.BeginWrite(from, *m, 1)) decode.EndWrite(m->room, m->part, {}, told);
     }
-    if (const auto* m = std::get_if<Last>(&message->body)) decode.On(from, *m, told);
+    if (const auto* m = std::get_if<Last>(&message->body)) decode.On(from, *m, 1, told);
     if (const auto* m = std::get_if<Refusal>(&message->body)) decode.On(from, *m, told);
     if (const auto* m = std::get_if<Unfit>(&message->body)) decode.On(from, *m, told);
     if (const auto* m = std::get_if<Ask>(&message->body)) prefill.On(from, *m, 1, asked);

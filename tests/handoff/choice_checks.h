@@ -52,7 +52,7 @@ class Choosing {
   int64_t Finish(RoomId room) {
     (void)rooms_.BeginWrite(sessions_.at(room), {room, kPart}, now_us);
     rooms_.EndWrite(room, kPart, {}, effects_);
-    rooms_.On(sessions_.at(room), Last{room, 1, "a token"}, effects_);
+    rooms_.On(sessions_.at(room), Last{room, 1, "a token"}, now_us, effects_);
     return Take();
   }
 

@@ -41,7 +41,7 @@ void Deliver(World& w, const Letter& letter) {
         w.writes.push_back({letter.to, head->room, head->part, session, letter.content});
       }
     } else if (const auto* last = std::get_if<Last>(&letter.message.body)) {
-      rooms.On(session, *last, effects);
+      rooms.On(session, *last, 1, effects);
     } else if (const auto* refusal = std::get_if<Refusal>(&letter.message.body)) {
       rooms.On(session, *refusal, effects);
     } else if (const auto* unfit = std::get_if<Unfit>(&letter.message.body)) {

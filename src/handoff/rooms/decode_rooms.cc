@@ -42,7 +42,7 @@ bool DecodeRooms::BeginWrite(SessionId session, const PartHead& head, int64_t no
   const auto part = room->parts.find(head.part);
   if (part == room->parts.end() || part->second != PartState::kMissing) return false;
   part->second = PartState::kWriting;
-  room->progress_us = now_us;
+  part_us_[session] = now_us;
   ++room->writing;
   return true;
 }
@@ -57,7 +57,7 @@ void DecodeRooms::EndWrite(RoomId id, PartKey part, const Failure& failure, Effe
   Settle(id, effects);
 }
 
-void DecodeRooms::On(SessionId session, const Last& last, Effects& effects) {
+void DecodeRooms::On(SessionId session, const Last& last, int64_t now_us, Effects& effects) {
   Room* room = Find(session, last.room);
   if (room == nullptr || room->result) return;
   if (last.parts != static_cast<int32_t>(room->parts.size())) {
@@ -67,6 +67,7 @@ void DecodeRooms::On(SessionId session, const Last& last, Effects& effects) {
         effects);
   }
   room->result = last.result;
+  room->computed_us = now_us;
   Settle(last.room, effects);
 }
 
@@ -81,6 +82,7 @@ void DecodeRooms::On(SessionId session, const Unfit& unfit, Effects& effects) {
 }
 
 void DecodeRooms::Lost(SessionId session, const std::string& why, Effects& effects) {
+  part_us_.erase(session);
   std::vector<RoomId> lost;
   for (const auto& [id, room] : rooms_) {
     if (room.session == session) lost.push_back(id);
@@ -94,12 +96,15 @@ void DecodeRooms::LosePages(const std::string& why, Effects& effects) {
   for (const RoomId id : all) Fail(id, {why, Cause::kHere}, effects);
 }
 
+// Until the prompt is computed parts may come early, and at any distance.
 void DecodeRooms::Tick(int64_t now_us, Effects& effects) {
   std::vector<std::pair<RoomId, const char*>> late;
   for (const auto& [id, room] : rooms_) {
+    const auto part = part_us_.find(room.session);
+    const int64_t came_us = std::max(room.computed_us, part == part_us_.end() ? 0 : part->second);
     if (now_us - room.opened_us >= limits_.room_us) {
       late.emplace_back(id, "the prompt was not computed in time");
-    } else if (room.progress_us > 0 && now_us - room.progress_us >= limits_.progress_us) {
+    } else if (room.result && now_us - came_us >= limits_.progress_us) {
       late.emplace_back(id, "no page has come for too long");
     }
   }

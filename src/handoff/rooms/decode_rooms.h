@@ -17,8 +17,9 @@
 namespace braid::handoff {
 
 struct DecodeLimits {
-  int64_t progress_us = 60'000'000;  // between two parts, once the first has come
-  int64_t room_us = 300'000'000;     // from the question to the last part
+  // Between two parts, of any of an engine's rooms, once the prompt is computed.
+  int64_t progress_us = 60'000'000;
+  int64_t room_us = 300'000'000;  // from the question to the last part
 };
 
 // Rooms between the oldest that is open and the newest: what the other side may have to remember.
@@ -56,7 +57,7 @@ class DecodeRooms {
     std::optional<std::string> result;
     Failure failure;  // one: it waits for its writes to end
     int64_t opened_us = 0;
-    int64_t progress_us = 0;  // of the last part; 0: none has come
+    int64_t computed_us = 0;  // when the result came; 0: it has not
     int32_t writing = 0;
   };
 
@@ -77,7 +78,7 @@ class DecodeRooms {
   // The part is in its page; or a failure says why it is not.
   void EndWrite(RoomId room, PartKey part, const Failure& failure, Effects& effects);
 
-  void On(SessionId session, const Last& last, Effects& effects);
+  void On(SessionId session, const Last& last, int64_t now_us, Effects& effects);
   void On(SessionId session, const Refusal& refusal, Effects& effects);
   void On(SessionId session, const Unfit& unfit, Effects& effects);
   // The connection has ended. Its writes end as well, and are reported.
@@ -95,6 +96,8 @@ class DecodeRooms {
 
   DecodeLimits limits_;
   std::map<RoomId, Room> rooms_;
+  // When a part came last: the session's other rooms wait behind it and are not late meanwhile.
+  std::map<SessionId, int64_t> part_us_;
   int64_t opened_ = 0;  // rooms ever
 };
 

@@ -76,8 +76,41 @@ TEST(DecodeRooms, EndWhenTheirTimeIsOver) {
   const RoomId room = open(2000);
   ASSERT_TRUE(rooms.BeginWrite(kSession, {room, kFirst}, 2100));
   rooms.EndWrite(room, kFirst, {}, effects);
+  rooms.On(kSession, Last{room, 2, "a token"}, 2100, effects);
   EXPECT_THAT(late_at(2199), IsEmpty());
   EXPECT_THAT(late_at(2200), ElementsAre("no page has come for too long"));
+  EXPECT_THAT(rooms.rooms(), IsEmpty());
+}
+
+TEST(DecodeRooms, AreNotLateWhileAPromptIsComputedOrOthersPagesCome) {
+  DecodeRooms rooms({.progress_us = 100, .room_us = 10'000});
+  DecodeRooms::Effects effects;
+  std::vector<PartKey> parts;
+  for (int32_t i = 0; i < 5; ++i) parts.push_back({GroupId(0), i});
+  const auto open = [&] {
+    return *rooms.Open(kSession, {.begin = 0, .parts = parts, .request = {}}, 1, effects);
+  };
+  const auto come = [&](RoomId room, const PartKey& part, int64_t now_us) {
+    ASSERT_TRUE(rooms.BeginWrite(kSession, {room, part}, now_us));
+    rooms.EndWrite(room, part, {}, effects);
+  };
+  const RoomId first = open(), second = open();
+  come(second, parts[0], 2);
+  int64_t now_us = 1000;
+  rooms.Tick(now_us, effects);
+  EXPECT_EQ(rooms.rooms().size(), 2u) << "a chunk of a prompt may take long";
+  for (const RoomId room : {first, second}) {
+    rooms.On(kSession, Last{room, 5, "a token"}, now_us, effects);
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    now_us += 99;
+    rooms.Tick(now_us, effects);
+    EXPECT_EQ(rooms.rooms().size(), 2u) << "the second's pages come behind the first's";
+    come(first, parts[i], now_us);
+  }
+  rooms.Tick(now_us + 99, effects);
+  EXPECT_EQ(rooms.rooms().size(), 2u);
+  rooms.Tick(now_us + 100, effects);
   EXPECT_THAT(rooms.rooms(), IsEmpty());
 }
 
