@@ -106,7 +106,8 @@ Status DiskTier::State::WriteEntry(int32_t id, const KnownPart& part, const Part
   return {};
 }
 
-// From the first of its places that can be read; the others are dropped.
+// From the first of its places that can be read; the others are dropped, unless it is only that no
+// descriptor is left.
 Status DiskTier::State::ReadFile(Task& task) {
   auto lock = Lock();
   if (!parts.contains(task.part)) {  // another server's, or another group's, just written
@@ -121,6 +122,7 @@ Status DiskTier::State::ReadFile(Task& task) {
     if (at == parts.end()) break;
     place = at->second;
     status = ReadPlace(task, place, lock);
+    if (!status && status.error().code == ErrorCode::kUnavailable) break;
   } while (!status && DropPlace(task.part, place));
   return status;
 }

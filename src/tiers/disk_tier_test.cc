@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -99,6 +100,25 @@ TEST_F(DiskTierTest, MovesTellTheirBytes) {
   EXPECT_EQ(read.disk_bytes, kBytes);
   EXPECT_EQ(read.memory_bytes, 0);
   EXPECT_THAT(read.in_memory, IsEmpty());
+}
+
+// As where many connections are open.
+TEST_F(DiskTierTest, WithoutDescriptorsPagesAreReadLater) {
+  { Server(Options()).Store(0, 3); }
+  DiskTierOptions options = Options();
+  options.watch_us = 3'600'000'000;  // nothing else is opened and closed
+  Server server(options);
+  rlimit limit;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const int lowest_free = ::dup(STDERR_FILENO);
+  ASSERT_GE(lowest_free, 0);
+  ::close(lowest_free);
+  const rlimit none{static_cast<rlim_t>(lowest_free), limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const std::vector<int32_t> came = server.Restored(0, 3);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_THAT(came, IsEmpty());
+  EXPECT_THAT(server.Restored(0, 3), ElementsAre(0, 1, 2, 1002));
 }
 
 TEST_F(DiskTierTest, PagesOfAnotherFingerprintAreNotThere) {

@@ -41,7 +41,9 @@ Result<int> OpenPages(TierSegments& segments, int32_t id) {
   segment.pages = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (segment.pages >= 0) return segment.pages;
   if (errno == ENOENT) return Error{ErrorCode::kNotFound, "the part is not there any more"};
-  return Error{ErrorCode::kInternal, fmt::format("{}: {}", path, std::strerror(errno))};
+  const bool none_left = errno == EMFILE || errno == ENFILE;
+  return Error{none_left ? ErrorCode::kUnavailable : ErrorCode::kInternal,
+               fmt::format("{}: {}", path, std::strerror(errno))};
 }
 
 void TellUse(TierSegment& segment) {

@@ -29,7 +29,7 @@ using TierSegments = std::map<int32_t, TierSegment>;
 void Close(TierSegment& segment);
 
 // The descriptor of its pages. Where many are open another one is closed, that nobody uses or
-// writes to. kNotFound: another server has removed them.
+// writes to. kNotFound: another server has removed them. kUnavailable: no descriptor is left.
 Result<int> OpenPages(TierSegments& segments, int32_t id);
 
 // It is used. Other servers, and this one when it starts again, see it by the time of the file.
