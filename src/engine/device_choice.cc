@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <optional>
 #include <vector>
 
@@ -17,6 +18,10 @@ namespace braid {
 namespace {
 
 Error Bad(std::string message) { return {ErrorCode::kInvalid, std::move(message), "device"}; }
+
+void SayCpu(const std::string& why) {
+  std::fputs(fmt::format("--device auto: the CPU ({})\n", why).c_str(), stderr);
+}
 
 std::string NameOf(const vulkan::DeviceFacts& facts) {
   return fmt::format("vulkan:{} ({})", facts.index, facts.name);
@@ -111,7 +116,7 @@ Result<Machine> EngineDevice::Open(const EngineOptions& options) {
   ASSIGN_OR_RETURN(Machine machine, ResolveMachine(options));
   std::string note;
   ASSIGN_OR_RETURN(gpu_, OpenDevice(options, note));
-  if (!note.empty()) fmt::print(stderr, "--device auto: the CPU ({})\n", note);
+  if (!note.empty()) SayCpu(note);
   if (!gpu_) return machine;
   index_ = gpu_->facts().index;
   name_ = NameOf(gpu_->facts());
@@ -237,7 +242,7 @@ bool EngineDevice::GivesWay(const EngineOptions& options, const Status& prepared
   // A device may expand weights that the CPU keeps as they are stored.
   const std::string_view field = prepared.error().field;
   if (field != "device" && field != "expand") return false;
-  fmt::print(stderr, "--device auto: the CPU ({})\n", prepared.error().message);
+  SayCpu(prepared.error().message);
   return true;
 }
 

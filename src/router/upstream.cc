@@ -28,8 +28,11 @@ namespace {
 
 constexpr uint64_t kSmallBytesMax = 8 << 20;
 
-// Ends a connection whose machine is gone, or was started again, while an answer is waited for.
+// Ends a connection whose machine is gone, or was started again, while an answer is waited for. No
+// probes are sent while a request is not acknowledged: the other limit holds then.
 void KeepAlive(int socket) {
+  constexpr unsigned kUnheardMs = 30'000;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUnheardMs, sizeof(kUnheardMs));
   constexpr int kOn = 1, kIdleSeconds = 5, kEverySeconds = 5, kProbes = 3;
   ::setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &kOn, sizeof(kOn));
   ::setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof(kIdleSeconds));

@@ -97,11 +97,11 @@ def test_no_service_of_a_cluster_sets_a_flag(braid, tiny):
 
 
 def test_what_clients_connect_to_listens_until_the_cluster_knows_that_it_ends():
-    for name in ("fleet", "disaggregated", "picker"):
+    for name in ("braid", "fleet", "disaggregated", "picker"):
         manifest = (ROOT / f"deploy/kubernetes/{name}.yaml").read_text()
         for document in manifest.split("\n---\n"):
             deployment = re.search(r"kind: Deployment\nmetadata:\n  name: (\S+)\n", document)
-            if not deployment or deployment[1] not in ("braid-router", "braid-picker"):
+            if not deployment or deployment[1] not in ("braid", "braid-router", "braid-picker"):
                 continue
             waits = int(re.search(r'preStop: {exec: {command: \[sleep, "(\d+)"', document)[1])
             drains = int(re.search(r'--drain-seconds, "(\d+)"', document)[1])

@@ -273,6 +273,9 @@ ApiStatus CheckTogether(const ApiRequest& request, const RequestLimits& limits) 
   return {};
 }
 
+// What templates call it.
+constexpr const char* kThinkingNames[] = {"enable_thinking", "thinking"};
+
 // Whether the conversation ends with a text of the assistant.
 bool EndsWithAnswer(const json::array& messages) {
   const json::object& last = messages.back().as_object();
@@ -307,10 +310,6 @@ Result<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view
   }
   RETURN_IF_ERROR(CheckPresence(request, object));
   RETURN_IF_ERROR(CheckTogether(request, limits));
-  // Anthropic's API continues such a text; it has no field for that.
-  if (IsAnthropic(endpoint) && EndsWithAnswer(request.messages)) {
-    request.continue_final_message = true;
-  }
   JoinLeadingSystem(request.system, IsAnthropic(endpoint) ? "system" : "instructions",
                     &request.messages, &request.message_paths);
   json::object& values = request.template_values;
@@ -320,9 +319,17 @@ Result<ApiRequest, ApiError> ParseApiRequest(Endpoint endpoint, std::string_view
     request.enable_thinking = false;
   }
   if (request.enable_thinking) {
-    for (const char* name : {"enable_thinking", "thinking"}) {
+    for (const char* name : kThinkingNames) {
       values.emplace(name, *request.enable_thinking);
     }
+  }
+  // Anthropic's API continues such a text; it has no field for that. Thinking comes before a text,
+  // and a format holds for a whole one, so these begin another.
+  const bool thinks = std::ranges::any_of(kThinkingNames, [&](const char* name) {
+    return values.contains(name) && values.at(name) == json::value(true);
+  });
+  if (IsAnthropic(endpoint) && !thinks && !request.grammar && EndsWithAnswer(request.messages)) {
+    request.continue_final_message = true;
   }
   return request;
 }

@@ -421,6 +421,17 @@ TEST(ApiRequest, MessagesThatEndWithAnAnswerContinueIt) {
         {"type": "tool_use", "id": "1", "name": "f", "input": {}}])"));
   }
   EXPECT_FALSE(continues(kChat, "\"It is\"")) << "there a field says so";
+  const auto also = [](const std::string& field) {
+    const auto parsed = Parse(kMessages, R"({"max_tokens": 2048, "messages": [
+        {"role": "user", "content": "a"}, {"role": "assistant", "content": "{"}], )" + field + "}");
+    EXPECT_TRUE(parsed) << field;
+    return parsed->continue_final_message.value_or(false);
+  };
+  EXPECT_TRUE(also(R"("thinking": {"type": "disabled"})"));
+  EXPECT_FALSE(also(R"("thinking": {"type": "enabled", "budget_tokens": 1024})"));
+  EXPECT_FALSE(also(R"("chat_template_kwargs": {"thinking": true})"));
+  EXPECT_FALSE(also(R"("output_config": {"format": {"type": "json_schema",
+      "schema": {"type": "object"}}})"));
 }
 
 TEST(ApiRequest, UnknownFieldsAndMembersAreRefused) {

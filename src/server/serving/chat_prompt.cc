@@ -203,16 +203,15 @@ ApiStatus CheckSystemIsThere(const ApiRequest& request, std::string_view text) {
 // A template may not write tools. Then the model hears of them only where a message names them.
 ApiStatus CheckToolsAreThere(const ApiRequest& request, std::string_view text) {
   if (!OffersTools(request)) return {};
-  for (size_t i = 0; i < request.tools.size(); ++i) {
-    const std::string_view name = request.tools[i].at("function").at("name").as_string();
+  for (const json::value& tool : request.tools) {
+    const std::string_view name = tool.at("function").at("name").as_string();
     if (text.find(name) != std::string_view::npos) continue;
-    const std::string path = fmt::format("tools[{}]", i);
     return ApiError{400,
-                    fmt::format("{}: this model's chat template does not write tools, and no "
+                    fmt::format("tools: this model's chat template does not write tools, and no "
                                 "message names {}; say in a system message too what the tools do "
                                 "and how to call them",
-                                path, name),
-                    path, "unsupported_parameter"};
+                                name),
+                    "tools", "unsupported_parameter"};
   }
   return {};
 }

@@ -120,7 +120,7 @@ TEST(ChatPrompt, ToolsThatTheTemplateDropsAreRefusedUnlessAMessageNamesThem) {
   for (const char* choice : {"auto", "required"}) {
     const ApiError error = Refusal(kWritesAll, kChat, body("b", choice));
     EXPECT_EQ(error.status, 400);
-    EXPECT_EQ(error.param, "tools[0]");
+    EXPECT_EQ(error.param, "tools");
     EXPECT_THAT(error.message, HasSubstr("does not write tools"));
     EXPECT_EQ(Text(kWritesAll, kChat, body("Call get_time.", choice)),
               "<system>Call get_time.<user>a");
