@@ -11,12 +11,16 @@
 namespace braid {
 namespace {
 
-// "application/json; charset=utf-8" is JSON, and so is a body without a type.
+// "application/json; charset=utf-8" is JSON in letters of either case, and so is a body without a
+// type.
 bool IsJson(std::string_view content_type) {
+  constexpr std::string_view kApplication = "application/", kJson = "+json";
   std::string_view type = content_type.substr(0, content_type.find(';'));
   while (type.ends_with(' ')) type.remove_suffix(1);
-  return content_type.empty() || type == "application/json" ||
-         (type.starts_with("application/") && type.ends_with("+json"));
+  if (content_type.empty() || EqualsIgnoringCase(type, "application/json")) return true;
+  return type.size() >= kApplication.size() + kJson.size() &&
+         EqualsIgnoringCase(type.substr(0, kApplication.size()), kApplication) &&
+         EqualsIgnoringCase(type.substr(type.size() - kJson.size()), kJson);
 }
 
 }  // namespace
@@ -109,7 +113,8 @@ ApiStatus Router::ReadBody(RouteCall& call) const {
     return ApiError{415, fmt::format("Content-Type must be application/json, got {}",
                                      Printable(call.http.content_type))};
   }
-  if (reads && !call.http.content_encoding.empty() && call.http.content_encoding != "identity") {
+  if (reads && !call.http.content_encoding.empty() &&
+      !EqualsIgnoringCase(call.http.content_encoding, "identity")) {
     return ApiError{415, "Content-Encoding must be identity"};
   }
   if (call.ready == nullptr && !call.route.before_ready) return state_.Loading();

@@ -255,7 +255,8 @@ TEST_F(RouterTest, BodiesAreJsonAndNotEncoded) {
   MakeReady();
   HttpRequest request = Request("POST", "/tokenize", R"({"prompt": "a"})");
   for (const char* type : {"", "application/json", "application/json; charset=utf-8",
-                           "application/json ; a=b", "application/vnd.api+json"}) {
+                           "application/json ; a=b", "application/vnd.api+json",
+                           "application/JSON", "Application/Vnd.Api+Json; charset=UTF-8"}) {
     request.content_type = type;
     EXPECT_EQ(Send(request).status, 200) << type;
   }
@@ -264,8 +265,10 @@ TEST_F(RouterTest, BodiesAreJsonAndNotEncoded) {
     EXPECT_EQ(Send(request).status, 415) << type;
   }
   request.content_type = "application/json";
-  request.content_encoding = "identity";
-  EXPECT_EQ(Send(request).status, 200);
+  for (const char* encoding : {"identity", "Identity"}) {
+    request.content_encoding = encoding;
+    EXPECT_EQ(Send(request).status, 200) << encoding;
+  }
   request.content_encoding = "gzip";
   EXPECT_EQ(Send(request).status, 415);
   request.body = "{";
