@@ -369,6 +369,30 @@ TEST(ApiRequest, AllowedToolsAreTakenInBothForms) {
   EXPECT_EQ(refused(R"({"type": "custom", "name": "a"})"), "tool_choice");
 }
 
+TEST(ApiRequest, AnIdByWhichNothingCouldBeEndedIsRefused) {
+  const auto quoted = [](const std::string& id) { return "\"" + id + "\""; };
+  const std::string longest(limits::kRequestIdBytesMax, 'a');
+  for (const Endpoint endpoint : {kChat, kCompletions, kResponses, kMessages, kAbort}) {
+    for (const char* name : {"request_id", "rid"}) {
+      if (endpoint == kAbort && std::string_view(name) == "rid") continue;  // Body has one
+      for (const std::string& id : {std::string("Az09._:-"), longest}) {
+        EXPECT_EQ(With(endpoint, name, quoted(id)), "ok") << id;
+      }
+      for (const std::string& id : {std::string("a b"), std::string("a/b"), std::string("\u00e4"),
+                                    std::string("a\\n"), longest + "a"}) {
+        EXPECT_EQ(With(endpoint, name, quoted(id)), name) << id;
+      }
+    }
+  }
+  EXPECT_EQ(With(kChat, "request_id", "\"\""), "ok") << "the same as none";
+  EXPECT_EQ(Refused(kAbort, R"({"rid": "", "abort_all": true})"), "ok");
+  const auto refused = Parse(kChat, Body(kChat, R"("rid": "a b")"));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "rid: must be at most 128 of the characters A-Z, a-z, 0-9, '.', '_', ':' and '-', "
+            "got \"a b\"");
+}
+
 TEST(ApiRequest, ErrorsShowNumbersAsTheyWereSent) {
   auto parsed = Parse(kChat, Body(kChat, R"("max_tokens": 5.5)"));
   EXPECT_NE(parsed.error().message.find("got 5.5"), std::string::npos) << parsed.error().message;

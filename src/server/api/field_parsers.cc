@@ -7,6 +7,7 @@
 
 #include "server/api/limits.h"
 #include "server/api/parsers.h"
+#include "server/http/framing.h"
 
 namespace braid {
 
@@ -234,7 +235,16 @@ ApiStatus ParseParser(const json::value& value, const std::string& path, const R
 ApiStatus ParseRequestId(const json::value& value, const std::string& path, const RequestLimits&,
                          ApiRequest* request) {
   if (!value.is_string()) return WrongType(path, "the id of a request", value);
-  request->request_id = value.get_string();
+  const std::string_view id = value.get_string();
+  // An empty one is the same as none.
+  if (!id.empty() && !IsRequestId(id)) {
+    return WrongType(path,
+                     fmt::format("at most {} of the characters A-Z, a-z, 0-9, '.', '_', ':' and "
+                                 "'-'",
+                                 limits::kRequestIdBytesMax),
+                     value);
+  }
+  request->request_id = id;
   return {};
 }
 

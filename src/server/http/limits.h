@@ -36,7 +36,8 @@ inline constexpr Limit kHttpLimits[] = {
      "server/http/connection.cc"},
     {"unsent_bytes", 4 << 20, "bytes", "that a client leaves unread before its stream is cut off",
      0, "server/http/connection.cc"},
-    {"request_id_bytes", 128, "bytes", "of X-Request-Id; a longer one is replaced", 0,
+    {"request_id_bytes", 128, "bytes",
+     "of X-Request-Id and of `request_id`; a longer header is replaced, a longer field gets 400", 0,
      "server/http/framing.cc"},
 };
 

@@ -4,7 +4,6 @@
 
 #include "base/clock.h"
 #include "server/dialects/api_answer.h"
-#include "server/http/framing.h"
 #include "server/routes/route.h"
 #include "server/serving/pending_answer.h"
 #include "server/serving/prepare.h"
@@ -210,7 +209,7 @@ RouteAnswer Generate(RouteCall& call) {
   }
   ApiRequest& request = call.body;
   AnswerShape shape = ShapeOf(request, service.context.tokenizer);
-  const std::string client_id = IsRequestId(request.request_id) ? request.request_id : "";
+  const std::string client_id = request.request_id;
   if (request.endpoint == kResponses) {
     RETURN_IF_ERROR(PlanStoring(service, request, call.caller.name, &shape));
   }
