@@ -155,11 +155,9 @@ PendingAnswer::Begin BeginWhenCompiled(const RouteCall& call, Planned planned) {
   HttpRequest http{
       .method = call.http.method, .path = call.http.path, .received_us = call.http.received_us};
   return [&server = call.server, &service = call.service(), planned = std::move(planned),
-          http = std::move(http)](GenerationPlan plan,
-                                  const GrammarLibrary::Checked& checked) -> ReplyContent {
-    RouteAnswer content = checked.status
-                              ? Begin(service, std::move(plan), planned)
-                              : GrammarRefusal(plan.grammar.path, checked.status.error());
+          http = std::move(http)](GenerationPlan plan, const ApiStatus& compiled) -> ReplyContent {
+    RouteAnswer content = compiled.ok() ? Begin(service, std::move(plan), planned)
+                                        : RouteAnswer(compiled.error());
     if (content) return *std::move(content);
     HttpResponse response = ErrorResponse(content.error(), IsAnthropic(planned.shape.endpoint));
     server.NoteResponse(http, response, planned.origin.request_id, planned.caller.name);
@@ -182,6 +180,7 @@ RouteAnswer CompileThenBegin(RouteCall& call, GenerationPlan plan, Planned plann
           path, "rate_limit_exceeded", seconds};
     }
   }
+  plan.shown = ListRequest(service, plan, planned.origin, name, planned.wake);
   CompileQueue::Spend spend;
   if (!name.empty()) {
     spend = [&service, name](int64_t work_us) {

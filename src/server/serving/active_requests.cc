@@ -8,14 +8,18 @@ const char* ActiveRequestView::phase() const {
   return first_token_us > 0 ? "decode" : admitted_us > 0 ? "prefill" : "waiting";
 }
 
-void ActiveRequests::Add(ActiveRequest& request) {
+ActiveRequests::Entry ActiveRequests::Add(std::unique_ptr<ActiveRequest> request) {
   std::lock_guard lock(mutex_);
-  requests_.insert(&request);
+  requests_.insert(request.get());
+  return Entry(request.release(), Removal{this});
 }
 
-void ActiveRequests::Remove(ActiveRequest& request) {
-  std::lock_guard lock(mutex_);
-  requests_.erase(&request);
+void ActiveRequests::Removal::operator()(ActiveRequest* request) const {
+  {
+    std::lock_guard lock(from->mutex_);
+    from->requests_.erase(request);
+  }
+  delete request;
 }
 
 int64_t ActiveRequests::End(const std::string& id, const Caller& caller) {

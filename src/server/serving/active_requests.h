@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -15,7 +16,8 @@
 
 namespace braid {
 
-// Owned and kept up to date by the Generation that makes the answer; registered while it lives.
+// Kept up to date by the Generation that makes the answer; what is not atomic never changes once it
+// is listed.
 struct ActiveRequest {
   std::string id;         // "chatcmpl-…"
   std::string client_id;  // X-Request-Id, else the body's request_id; may be empty
@@ -44,8 +46,13 @@ struct ActiveRequestView {
 
 class ActiveRequests {
  public:
-  void Add(ActiveRequest& request);
-  void Remove(ActiveRequest& request);
+  struct Removal {
+    ActiveRequests* from = nullptr;
+    void operator()(ActiveRequest* request) const;
+  };
+  // A request that is listed until this is destroyed.
+  using Entry = std::unique_ptr<ActiveRequest, Removal>;
+  Entry Add(std::unique_ptr<ActiveRequest> request);
 
   // Ends the requests with this id, of the server, the client or the body, that the caller sees; an
   // empty id means all of them. Returns how many were not ending already.

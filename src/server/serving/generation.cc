@@ -54,10 +54,10 @@ Generation::Generation(Service& service, GenerationPlan plan, GenerationOrigin o
       text_(std::move(plan.text)),
       choices_per_prompt_(plan.choices_per_prompt),
       origin_(std::move(origin)),
-      created_(UnixSeconds()),
       open_(plan.choices.size()),
       place_(std::move(plan.place)),
-      hold_(std::move(plan.hold)) {
+      hold_(std::move(plan.hold)),
+      shown_(std::move(plan.shown)) {
   Driver& driver = service.context.driver;
   running_.reserve(plan.choices.size());
   for (PlannedChoice& planned : plan.choices) {
@@ -74,30 +74,39 @@ Generation::Generation(Service& service, GenerationPlan plan, GenerationOrigin o
     Choice choice(index, service.context.tokenizer, text_, planned.starts_in_reasoning, scored);
     running_.emplace_back(std::move(choice), std::move(planned.request), id);
   }
+}
+
+ActiveRequests::Entry ListRequest(Service& service, const GenerationPlan& plan,
+                                  const GenerationOrigin& origin, std::string tenant, Wake wake) {
+  auto shown = std::make_unique<ActiveRequest>();
   // Ids are random so that nobody can guess one.
-  id_ = fmt::format("{}{}", origin_.id_prefix, SecureRandomHex(16));
+  shown->id = fmt::format("{}{}", origin.id_prefix, SecureRandomHex(16));
+  shown->client_id = origin.request_id;
+  shown->body_id = origin.body_id;
+  shown->tenant = std::move(tenant);
+  shown->path = origin.path;
+  shown->created = UnixSeconds();
+  shown->received_us = origin.received_us;
+  shown->choices = plan.choices_per_prompt;
+  for (size_t i = 0; i < plan.choices.size(); i += static_cast<size_t>(shown->choices)) {
+    shown->prompt_tokens += std::ssize(plan.choices[i].request.prompt);
+  }
+  shown->wake = std::move(wake);
+  return service.active.Add(std::move(shown));
 }
 
 Result<std::unique_ptr<Generation>, ApiError> Generation::Start(Service& service,
                                                                 GenerationPlan plan,
                                                                 GenerationOrigin origin,
                                                                 Wake wake) {
+  if (plan.shown == nullptr) {
+    std::string tenant = plan.place == nullptr ? "" : plan.place->tenant();
+    plan.shown = ListRequest(service, plan, origin, std::move(tenant), wake);
+  }
   std::unique_ptr<Generation> generation(
       new Generation(service, std::move(plan), std::move(origin)));
   Generation& started = *generation;
-  ActiveRequest& shown = started.shown_;
-  shown.id = started.id_;
-  shown.client_id = started.origin_.request_id;
-  shown.body_id = started.origin_.body_id;
-  shown.tenant = started.place_ == nullptr ? "" : started.place_->tenant();
-  shown.path = started.origin_.path;
-  shown.created = started.created_;
-  shown.received_us = started.origin_.received_us;
-  shown.prompt_tokens = started.usage().prompt_tokens;
-  shown.choices = started.choices_per_prompt_;
-  shown.waiting_tokens = shown.prompt_tokens * shown.choices;
-  shown.wake = wake;
-  service.active.Add(shown);
+  started.shown_->waiting_tokens = started.shown_->prompt_tokens * started.shown_->choices;
   if (ApiStatus submitted = started.Submit(std::move(wake)); !submitted) {
     if (started.place_ != nullptr) started.place_->GiveTokensBack(MonotonicUs());
     return submitted.error();
@@ -125,7 +134,6 @@ ApiStatus Generation::Submit(Wake wake) {
 }
 
 Generation::~Generation() {
-  service_.active.Remove(shown_);
   for (Running& running : running_) {
     if (running.open) Close(running, FinishReason::kAbort);
   }
@@ -135,7 +143,7 @@ Generation::~Generation() {
 // Closes the reader's side of a choice and aborts it in the engine if it still runs.
 void Generation::Close(Running& running, FinishReason reason) {
   if (!running.engine_done) service_.context.driver.Abort(running.id, reason);
-  if (running.admitted_us == 0) shown_.waiting_tokens -= std::ssize(running.prompt);
+  if (running.admitted_us == 0) shown_->waiting_tokens -= std::ssize(running.prompt);
   running.finish = reason;
   const int64_t now_us = MonotonicUs();
   service_.drain_rate.Ended(now_us);
@@ -167,12 +175,12 @@ void Generation::NoteAdmission(Running& running) {
   if (running.admitted_us > 0) return;
   running.admitted_us = service_.mailboxes.AdmittedUs(running.id);
   if (running.admitted_us == 0) return;
-  shown_.waiting_tokens -= std::ssize(running.prompt);
+  shown_->waiting_tokens -= std::ssize(running.prompt);
   service_.metrics.queue_time.Observe(
       static_cast<double>(running.admitted_us - origin_.received_us) / 1e6);
   if (times_.admitted > 0) return;
   times_.admitted = running.admitted_us;
-  shown_.admitted_us = running.admitted_us;
+  shown_->admitted_us = running.admitted_us;
 }
 
 void Generation::Count(Running& running, const Output& output, int64_t at_us) {
@@ -187,7 +195,7 @@ void Generation::Count(Running& running, const Output& output, int64_t at_us) {
     metrics.time_to_first_token.Observe(static_cast<double>(at_us - origin_.received_us) / 1e6);
     metrics.prefill_time.Observe(static_cast<double>(at_us - running.admitted_us) / 1e6);
     metrics.prompt_tokens.Increment(static_cast<double>(running.prompt.size()));
-    shown_.cached_tokens = usage().cached_tokens;
+    shown_->cached_tokens = usage().cached_tokens;
   } else {
     metrics.inter_token_latency.Observe(static_cast<double>(at_us - running.last_token_us) / 1e6);
   }
@@ -196,10 +204,10 @@ void Generation::Count(Running& running, const Output& output, int64_t at_us) {
   running.last_token_us = at_us;
   if (times_.first_token == 0) {
     times_.first_token = at_us;
-    shown_.first_token_us = at_us;
+    shown_->first_token_us = at_us;
   }
   times_.last_token = at_us;
-  shown_.output_tokens += count;
+  shown_->output_tokens += count;
 }
 
 std::optional<EndReason> Generation::Overdue(int64_t now_us) const {
@@ -255,7 +263,7 @@ void Generation::Collect(Running& running, std::vector<ChoiceDelta>* deltas) {
 }
 
 std::vector<ChoiceDelta> Generation::Poll() {
-  if (shown_.end_asked.exchange(false)) End(EndReason::kAborted);
+  if (shown_->end_asked.exchange(false)) End(EndReason::kAborted);
   std::vector<ChoiceDelta> deltas = std::exchange(ending_, {});
   for (Running& running : running_) {
     if (running.open && !out_of_memory_) Collect(running, &deltas);
@@ -340,7 +348,7 @@ void Generation::Log() const {
   const int64_t now_us = MonotonicUs();
   const auto since = [&](int64_t at_us) { return at_us == 0 ? -1 : at_us - origin_.received_us; };
   if (service_.config.request_log == nullptr) {
-    LogInfo("{} {} prompt {} cached {} out {} finish {} first {} ms total {} ms{}", id_,
+    LogInfo("{} {} prompt {} cached {} out {} finish {} first {} ms total {} ms{}", id(),
             origin_.path, tokens.prompt_tokens, tokens.cached_tokens, tokens.completion_tokens,
             finish, times_.first_token == 0 ? -1 : since(times_.first_token) / 1000,
             since(now_us) / 1000,
@@ -351,9 +359,9 @@ void Generation::Log() const {
                                     .method = "POST",
                                     .path = origin_.path,
                                     .status = error_ ? error_->status : 200,
-                                    .id = id_,
+                                    .id = id(),
                                     .client_id = origin_.request_id,
-                                    .tenant = shown_.tenant,
+                                    .tenant = shown_->tenant,
                                     .finish = std::move(finish),
                                     .prompt_tokens = tokens.prompt_tokens,
                                     .cached_tokens = tokens.cached_tokens,

@@ -45,6 +45,10 @@ struct GenerationTimes {
 // The error that a client gets when the server ends its answer.
 ApiError EndError(EndReason reason);
 
+// Lists the request that is planned, with the id that its answer will have.
+ActiveRequests::Entry ListRequest(Service& service, const GenerationPlan& plan,
+                                  const GenerationOrigin& origin, std::string tenant, Wake wake);
+
 class Generation {
  public:
   // Submits every choice or none.
@@ -70,8 +74,8 @@ class Generation {
   // The answer failed for this reason after the last choice had ended.
   void NoteError(EndReason reason) { error_ = EndError(reason); }
 
-  const std::string& id() const { return id_; }
-  int64_t created() const { return created_; }
+  const std::string& id() const { return shown_->id; }
+  int64_t created() const { return shown_->created; }
   Usage usage() const;
   // One entry for each prompt.
   std::vector<PromptReuse> reuse() const;
@@ -97,8 +101,6 @@ class Generation {
   TextOptions text_;
   int32_t choices_per_prompt_;
   GenerationOrigin origin_;
-  std::string id_;
-  int64_t created_;
   std::vector<Running> running_;
   size_t open_ = 0;  // choices whose last delta has not been made
   std::vector<ChoiceDelta> ending_;
@@ -107,7 +109,7 @@ class Generation {
   std::unique_ptr<MemoryBudget::Hold> memory_;
   bool out_of_memory_ = false;
   std::optional<ApiError> error_;
-  ActiveRequest shown_;  // on the board
+  ActiveRequests::Entry shown_;
   GenerationTimes times_;
 };
 

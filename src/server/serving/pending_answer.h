@@ -1,5 +1,6 @@
-// An answer that waits for its grammar to be compiled, then becomes an error or a generation.
-// Network thread, as every Answer.
+// An answer that waits for its grammar to be compiled, then becomes an error or a generation. Its
+// request is listed meanwhile, and whoever ends it there ends it here. Network thread, as every
+// Answer.
 #pragma once
 
 #include <functional>
@@ -12,10 +13,10 @@ namespace braid {
 
 class PendingAnswer final : public Answer {
  public:
-  // Makes the error or the generation from the result of the compilation.
-  using Begin = std::function<ReplyContent(GenerationPlan, const GrammarLibrary::Checked&)>;
+  // Makes the generation, or the answer that says why there is none.
+  using Begin = std::function<ReplyContent(GenerationPlan, const ApiStatus&)>;
 
-  // The generation must begin within `seconds_max` of received_us.
+  // The generation must begin within `seconds_max` of received_us. The plan is listed.
   struct Deadline {
     int64_t received_us = 0;
     int32_t seconds_max = 0;
@@ -28,15 +29,13 @@ class PendingAnswer final : public Answer {
 
   bool Pending() const override { return true; }
   std::optional<ReplyContent> Settle() override {
-    GrammarLibrary::Checked checked;
-    if (ended_) {
-      const ApiError error = EndError(*ended_);
-      checked.status = Error{ErrorCode::kUnavailable, error.message};
-      return begin_(std::move(plan_), checked);
-    }
+    if (plan_.shown->end_asked) ended_ = EndReason::kAborted;
+    if (ended_) return begin_(std::move(plan_), EndError(*ended_));
     const std::optional<GrammarLibrary::Checked> outcome = ticket_.Outcome();
     if (!outcome) return std::nullopt;
-    return begin_(std::move(plan_), *outcome);
+    ApiStatus status;
+    if (!outcome->status) status = GrammarRefusal(plan_.grammar.path, outcome->status.error());
+    return begin_(std::move(plan_), status);
   }
 
   bool Streams() const override { return false; }

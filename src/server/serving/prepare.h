@@ -43,6 +43,7 @@ struct GenerationPlan {
   PlannedGrammar grammar;                    // of every choice
   std::optional<GrammarLibrary::Hold> hold;  // on it, once it is compiled
   std::unique_ptr<TenantLoad::Place> place;  // among the requests of its tenant
+  ActiveRequests::Entry shown;               // null: the generation's start lists it
 };
 
 // 404 model_not_found unless `model` is empty or the name of the model that is served.
