@@ -40,7 +40,7 @@ struct RouterServer::State {
   const RouterServerConfig config;
   RouterApi api;
   std::unique_ptr<HttpServer> http;  // after the API: connections hold its relays
-  std::mutex mutex;                  // one reload at a time, and none after the stop
+  std::mutex mutex;  // one reload at a time, none before the engines are asked or after the stop
   bool stopped = false;
 };
 
@@ -57,6 +57,7 @@ Result<std::unique_ptr<RouterServer>> RouterServer::Start(RouterServerConfig con
                                            [&self] { return self.Reload(); });
   State& state = *server->state_;
   state.api.SetKeys(state.config.keys);
+  std::lock_guard lock(state.mutex);  // a request for a reload may come as soon as it listens
   ASSIGN_OR_RETURN(state.http, HttpServer::Start(state.config.http, state.api));
   state.OnNetworkThread([&] { state.api.fleet().Start(state.http->executor()); });
   return server;

@@ -12,6 +12,7 @@
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <filesystem>
+#include <thread>
 
 #include "base/check.h"
 #include "base/system/file.h"
@@ -132,6 +133,30 @@ TEST_F(RouterServerTest, AReloadTakesTheEnginesOfTheFileOrLeavesThemAsTheyWere) 
   EXPECT_EQ(Ask(port, http::verb::post, "/reload").first, 200);
   EXPECT_EQ(Engines(port), "e");
   EXPECT_TRUE(server->ReloadTls()) << "there is none";
+}
+
+TEST_F(RouterServerTest, AReloadThatComesAsSoonAsItListensIsDone) {
+  for (int round = 0; round < 10; ++round) {
+    // A socket that does not listen keeps the port for the server.
+    asio::io_context io;
+    asio::ip::tcp::acceptor place(io, asio::ip::tcp::v4());
+    place.set_option(asio::socket_base::reuse_address(true));
+    place.bind({asio::ip::make_address("127.0.0.1"), 0});
+    http_.port = place.local_endpoint().port();
+    std::thread client([&] {
+      for (;;) {
+        try {
+          EXPECT_EQ(Ask(http_.port, http::verb::post, "/reload").first, 200);
+          return;
+        } catch (const boost::system::system_error& refused) {
+          ASSERT_EQ(refused.code(), asio::error::connection_refused);  // it does not listen yet
+        }
+      }
+    });
+    const auto server = Start();
+    client.join();
+    EXPECT_EQ(Engines(http_.port), "a");
+  }
 }
 
 TEST_F(RouterServerTest, KeysAndTheAdminPortAreThoseOfTheServer) {
