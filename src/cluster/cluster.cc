@@ -154,6 +154,7 @@ Result<ClusterReport> Cluster::Run() {
     const Happening next = queue_.top();
     queue_.pop();
     now_ns_ = next.at_ns;
+    RETURN_IF_ERROR(CheckTime(now_ns_, report_.moment_seconds, open_));
     Now();  // moments without an event began with what is there before this one
     const auto which = static_cast<size_t>(next.which);
     switch (next.kind) {
@@ -200,6 +201,7 @@ Result<ClusterReport> Cluster::Run() {
 void Cluster::ScheduleFailure(int32_t engine) {
   if (options_.fail_every_seconds <= 0) return;
   const double wait = -std::log(1 - rng_.Uniform()) * options_.fail_every_seconds;
+  if (wait > kClusterSecondsMax) return;  // after the end
   Add(now_ns_ + static_cast<int64_t>(wait * 1e9), Happening::kFailure, engine,
       engines_[static_cast<size_t>(engine)].life);
 }

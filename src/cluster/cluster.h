@@ -80,8 +80,9 @@ struct ClusterReport {
   std::vector<ClusterMoment> moments;
 };
 
-// kInvalid if the mesh does not divide the model, or if engines fail so often that a request has
-// started a thousand times; kExhausted if the model does not fit.
+// kInvalid if the mesh does not divide the model, if engines fail so often that a request has
+// started a thousand times, or if requests have not ended after 41,943 times as long as they come
+// (a second at least), or after 1e9 s; kExhausted if the model does not fit.
 Result<ClusterReport> SimulateCluster(const ModelSpec& spec, const Hardware& hardware,
                                       const ForecastOptions& forecast,
                                       const ClusterOptions& options,

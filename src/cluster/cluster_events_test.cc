@@ -51,6 +51,26 @@ TEST(ClusterEvents, ARequestWaitsForTheRepairOfTheOnlyEngine) {
   EXPECT_NEAR(report.busy * report.engine_seconds, prompt, 1e-6);
 }
 
+TEST(ClusterEvents, ARepairThatTakesDecadesIsAnError) {
+  const ClusterOptions options{.fail_every_seconds = 20, .repair_seconds = 1e9, .seed = 1};
+  const double fails = -std::log(1 - Rng(1).Uniform()) * 20;
+  const auto report =
+      SimulateCluster(Long(), Machine(), {}, options, {At(fails + 1, 7, 640, 1)});
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().message.find("1 requests have not ended after "), 0U)
+      << report.error().message;
+  EXPECT_NE(report.error().message.find("--repair"), std::string::npos);
+}
+
+TEST(ClusterEvents, AFailureThatWouldComeInCenturiesDoesNotCome) {
+  uint64_t seed = 1;  // whose first failure comes after more nanoseconds than 64 bits count
+  while (-std::log(1 - Rng(seed).Uniform()) < 9.3) ++seed;
+  const ClusterReport report =
+      Served({.fail_every_seconds = 1e9, .seed = seed}, {At(0, 7, 640, 1)});
+  EXPECT_EQ(report.failures, 0);
+  EXPECT_EQ(report.finished, 1);
+}
+
 TEST(ClusterEvents, ARequestThatFailsStartsAgainAndItsTimesCountFromItsArrival) {
   const ClusterOptions options{.fail_every_seconds = 20, .repair_seconds = 60, .seed = 1};
   const double fails = -std::log(1 - Rng(1).Uniform()) * 20;

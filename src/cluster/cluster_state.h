@@ -1,14 +1,32 @@
 // What happens in a simulated cluster, and what its requests and engines are in the middle of.
 #pragma once
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/result.h"
 #include "scheduler/scheduler.h"
 
 namespace braid {
+
+// A simulation ends with an error beyond so much of its own time: what is planned so late does not
+// overflow nanoseconds. And beyond so many moments, which take 400 MB.
+inline constexpr double kClusterSecondsMax = 1e9;
+inline constexpr double kClusterMomentsMax = 1 << 23;
+inline Status CheckTime(int64_t now_ns, double moment_seconds, int64_t open_requests) {
+  const double most = std::min(kClusterSecondsMax, moment_seconds * kClusterMomentsMax);
+  if (static_cast<double>(now_ns) * 1e-9 <= most) return {};
+  return Error{ErrorCode::kInvalid,
+               fmt::format("{} requests have not ended after {:g} s, the longest time that is "
+                           "simulated of such a load: --repair and --start-seconds must be "
+                           "shorter, or requests come for longer (--minutes)",
+                           open_requests, most)};
+}
 
 struct Happening {
   enum Kind : uint8_t { kArrival, kStepEnd, kTransferEnd, kFailure, kRepair, kScale };

@@ -145,6 +145,8 @@ def test_a_recorded_load_must_be_of_the_model_and_its_ranks(braid, three_layers)
         (["--trace-file", MODEL, "--rate", "2"], "leave out --load and --rate"),
         (["--trace-file", MODEL, "--load", "random"], "leave out --load and --rate"),
         (["--rate", "1", "--fail-every", "0.001", "--repair", "0"], "has started 1001 times"),
+        (["--rate", "9", "--minutes", "0.1", "--fail-every", "0.5", "--repair", "1e9"],
+         "--repair and --start-seconds must be shorter"),
         (["--trace-file", MODEL], "line 1: not valid JSON"),
         (["--rate", "0.0001", "--minutes", "0.02"], "raise --rate"),
     ],
