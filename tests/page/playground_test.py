@@ -95,6 +95,30 @@ def test_a_call_is_shown_and_answered(playground):
     expect(call).to_contain_text("1484")
 
 
+def test_the_thinking_before_a_call_is_sent_back_with_it(playground):
+    page = playground("Tools")
+    requests = requests_of(page)
+    call = {"index": 0, "id": "call-1", "function": {"name": "calculate", "arguments": "{}"}}
+    deltas = [{"reasoning_content": "A product"}, {"reasoning_content": ", then.\n"},
+              {"tool_calls": [call]}]
+    chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    answers = [events_of(*chunks, end), events_of(chunks[2], end), events_of(end)]
+    page.route(CHAT, lambda route: route.fulfill(content_type="text/event-stream",
+                                                 body=answers.pop(0)))
+    page.get_by_test_id("play-run").click()
+    for turn in (1, 2):
+        page.get_by_test_id("tool-result").fill("1484")
+        page.get_by_test_id("send-results").click()
+        answer = page.get_by_test_id("tool-answer").nth(turn)
+        expect(answer).to_have_attribute("data-status", "done")
+    first, second = (message for message in requests[2]["messages"]
+                     if message["role"] == "assistant")
+    assert first["reasoning_content"] == "A product, then.\n"
+    assert [made["id"] for made in first["tool_calls"]] == ["call-1"]
+    assert "reasoning_content" not in second  # there was none
+
+
 def test_tools_are_checked_before_they_are_sent(playground):
     page = playground("Tools")
     page.get_by_test_id("tools-field").fill('[{"name": "a"}, {"description": "x"}]')

@@ -83,14 +83,16 @@ function Answer({ turn, tools, onResult }) {
   );
 }
 
-// The messages that one turn adds to the next request: the answer with its calls, and the results.
+// The messages that one turn adds to the next request: the answer, with its thinking and its calls,
+// and the results.
 function turnMessages({ answer, results }) {
   const calls = (answer.calls ?? []).map((call) => ({
     id: call.id,
     type: "function",
     function: { name: call.name, arguments: call.arguments },
   }));
-  const said = { role: "assistant", content: answer.content, tool_calls: calls };
+  const thought = answer.reasoning && { reasoning_content: answer.reasoning };
+  const said = { role: "assistant", ...thought, content: answer.content, tool_calls: calls };
   return [said, ...calls.map(({ id }, index) =>
     ({ role: "tool", tool_call_id: id, content: results[index] ?? "" }))];
 }
