@@ -200,7 +200,9 @@ struct ModelExecutor::State {
       const Result<const uint32_t*> mask = constraints.Await(row.slot, drafts);
       if (!mask) {
         choice.error = "the request's grammar: " + mask.error().message;
-        choice.error_code = ErrorCode::kInvalid;
+        // A grammar that is over its budget is the request's fault.
+        const ErrorCode code = mask.error().code;
+        choice.error_code = code == ErrorCode::kExhausted ? ErrorCode::kInvalid : code;
         return;
       }
       if (*mask == nullptr) return;  // a draft before this one is never accepted

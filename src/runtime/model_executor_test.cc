@@ -467,6 +467,28 @@ TEST_F(ModelExecutorTest, AGrammarDecidesTheTokensAndTheirDrafts) {
   EXPECT_EQ(verified.token, 3);
 }
 
+TEST_F(ModelExecutorTest, AGrammarThatCannotBeUsedNowIsNotTheRequestsFault) {
+  struct Refusing final : ConstraintSource {
+    Result<std::unique_ptr<TokenConstraint>> Start(std::string_view, bool) override {
+      return Error{code, "why"};
+    }
+    TokenId end_token() const override { return 9; }
+    ErrorCode code = ErrorCode::kUnavailable;
+  } source;
+  Build("qwen3_5_a", {.constraints = &source});
+  const auto code_of = [&](SlotId slot) {
+    Request r = Make(20);
+    r.grammar = "three";
+    Plan plan;
+    Admit(plan, slot, r);
+    AddRow(plan, slot, r, 0, 20, true);
+    return Run(plan).rows[0].error_code;
+  };
+  EXPECT_EQ(code_of(SlotId(0)), ErrorCode::kUnavailable);
+  source.code = ErrorCode::kExhausted;  // its budget
+  EXPECT_EQ(code_of(SlotId(1)), ErrorCode::kInvalid);
+}
+
 // A row that does not sample has no token that drafts could follow.
 TEST_F(DraftingExecutorTest, NothingIsDraftedBehindAPartOfAPrompt) {
   Plan plan;

@@ -226,7 +226,7 @@ Result<GrammarMatcher> GrammarLibrary::CopyOf(std::string_view grammar) {
   std::lock_guard lock(mutex_);
   const Entry* entry = FindLocked(grammar);
   if (entry == nullptr || !entry->matcher) {
-    return Error{ErrorCode::kExhausted, "no memory is left for the grammar"};
+    return Error{ErrorCode::kUnavailable, "no memory is left for the grammar"};
   }
   return entry->matcher->Copy();
 }
