@@ -377,7 +377,7 @@ Status Engine::State::StartEngine() {
                    .clear_tiers = [this](bool wait) { tier ? tier->Clear(wait) : void(); },
                    .prefixes = kv_events.get(),
                    .followers = leader.get(),
-                   .moves_us = tier && ranks && ranks->as_processes() ? kReportsUs : kHeartbeatUs});
+                   .reports_us = ranks && ranks->as_processes() ? kReportsUs : kHeartbeatUs});
   if (partners) partners->Serve(*driver);
   if (tier) tier->Watch(*driver);
   thread = std::thread([this] {

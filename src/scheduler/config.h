@@ -50,6 +50,9 @@ struct SchedulerConfig {
   bool draft_head = false;   // the model has a draft head that may propose
   bool handoff = false;      // other engines may send and receive pages: see RequestRole
   bool tier = false;         // pages that rest are written to a tier, and come back from there
+  // A request with a grammar waits until so many ranks have said that they can sample by it
+  // (GrammarReady); each of them says that, or that it cannot. 0: all can at once.
+  int32_t grammar_ranks = 0;
 };
 
 // Which commands have a flag for a setting.
@@ -100,6 +103,7 @@ inline constexpr Setting kSettings[] = {
     {"draft_lookup", &SchedulerConfig::draft_lookup, 0, 1},
     {"draft_head", &SchedulerConfig::draft_head, 0, 1},
     {"tier", &SchedulerConfig::tier, 0, 1},
+    {"grammar_ranks", &SchedulerConfig::grammar_ranks, 0, kSettingMost},
 };
 
 int64_t ValueOf(const SchedulerConfig& config, const Setting& setting);

@@ -126,7 +126,8 @@ const SchedulerConfig& Driver::config() const { return state_->scheduler.config(
 Status Driver::Run() {
   State& s = *state_;
   do {
-    const int64_t most_us = s.scheduler.moves() > 0 ? s.config.moves_us : kHeartbeatUs;
+    const bool awaits = s.scheduler.moves() > 0 || s.scheduler.unready() > 0;
+    const int64_t most_us = awaits ? s.config.reports_us : kHeartbeatUs;
     if (!s.executor.follows() && !s.repair) s.inbox.Wait(most_us);
   } while (Turn());
   return s.ended;
@@ -203,7 +204,8 @@ void Driver::State::LaunchSteps(EventSink& events) {
   while (in_flight <= config.overlap_depth) {
     Plan plan = NextPlan();
     if (plan.empty()) {
-      CHECK(in_flight > 0 || scheduler.idle() || scheduler.paused() || scheduler.moves() > 0,
+      CHECK(in_flight > 0 || scheduler.idle() || scheduler.paused() || scheduler.moves() > 0 ||
+                scheduler.unready() > 0,
             "nothing can run, and {} requests wait", scheduler.stats().waiting);
       return;
     }

@@ -60,8 +60,9 @@ struct DriverConfig {
   std::function<void(bool wait)> clear_tiers;
   PrefixListener* prefixes = nullptr;  // null: none; with report_prefixes; outlives the driver
   RunListener* followers = nullptr;    // the other ranks; null: none; outlives the driver
-  // While pages move, an idle loop turns at least so often: other ranks may have ends to report.
-  int64_t moves_us = kHeartbeatUs;
+  // While pages move or grammars are compiled, an idle loop turns at least so often: other ranks
+  // may have ends to report.
+  int64_t reports_us = kHeartbeatUs;
   std::function<int64_t()> now_us = MonotonicUs;  // called on any thread
 };
 

@@ -352,6 +352,63 @@ TEST_F(DriverTest, StoredPrefixesAreTold) {
   EXPECT_EQ(prefixes.blocks, 3u);
 }
 
+class GrammarDriverTest : public DriverTest {
+ protected:
+  static SchedulerConfig OneRank() {
+    SchedulerConfig config = BlockConfig();
+    config.grammar_ranks = 1;
+    return config;
+  }
+  Request Constrained(Driver& driver) {
+    Request request = SchedulerFixture::Make(100, 2);
+    request.id = driver.NewRequestId();
+    request.grammar = "regex";
+    return request;
+  }
+};
+
+TEST_F(GrammarDriverTest, ARequestThatARankIsNotReadyForIsAnsweredAfterAStop) {
+  Make({}, OneRank());
+  Client client;
+  const Request request = Constrained(*driver_);
+  ASSERT_TRUE(driver_->Submit(request, &client));
+  driver_->Stop(false);
+  EXPECT_TRUE(driver_->Turn());
+  EXPECT_TRUE(executor_.plans.empty());
+  EXPECT_EQ(driver_->stats().scheduler.waiting, 1);
+  driver_->Post(GrammarReady{.request = request.id, .error = {}});
+  Finish();
+  EXPECT_EQ(client.tokens.size(), 2u);
+}
+
+// At the pace of heartbeats a hundred questions would take 20 s.
+TEST_F(GrammarDriverTest, AnIdleLoopAsksOftenWhileARankCompiles) {
+  struct Steps final : Executor {
+    void Launch(Plan plan, EventSink& events) override { events.Post(ResultOf(plan)); }
+  } steps;
+  struct Others final : RunListener {
+    void Add(const Event&) override {}
+    void Add(const Plan&) override {}
+    void Idle() override {
+      if (++asked == 100) driver->Post(GrammarReady{.request = request, .error = {}});
+    }
+    int asked = 0;
+    Driver* driver = nullptr;
+    RequestId request;
+  } others;
+  Driver driver(*Scheduler::Create(OneRank()), steps, {.followers = &others, .reports_us = 1000});
+  Client client;
+  const Request request = Constrained(driver);
+  others.driver = &driver;
+  others.request = request.id;
+  ASSERT_TRUE(driver.Submit(request, &client));
+  driver.Stop(false);
+  const int64_t begin_us = MonotonicUs();
+  EXPECT_TRUE(driver.Run());
+  EXPECT_LT(MonotonicUs() - begin_us, 10'000'000);
+  EXPECT_EQ(client.tokens.size(), 2u);
+}
+
 TEST_F(DriverTest, AThreadServesUntilItIsStopped) {
   Make();
   struct Steps final : Executor {

@@ -61,6 +61,13 @@ struct PagesMoved {
   int64_t disk_bytes = 0, memory_bytes = 0;
 };
 
+// A rank can sample by the request's grammar now, or cannot (SchedulerConfig::grammar_ranks).
+struct GrammarReady {
+  RequestId request;
+  std::string error;  // non-empty: it cannot, and the request ends with this
+  ErrorCode error_code = ErrorCode::kInternal;
+};
+
 // Time passes only by events. Microseconds of a monotonic clock.
 struct Tick {
   int64_t now_us = 0;
@@ -104,7 +111,8 @@ struct MoveExperts {
 };
 
 using Event = std::variant<Submit, Abort, StepDone, PagesMoved, PagesKnown, Tick, FlushCache,
-                           ResetCache, PauseRequested, StopRequested, MoveExperts, ArenasLost>;
+                           ResetCache, PauseRequested, StopRequested, MoveExperts, ArenasLost,
+                           GrammarReady>;
 
 // Takes what happens, from any thread.
 struct EventSink {

@@ -35,6 +35,7 @@ enum class Kind : uint8_t {
   kMoveExperts,
   kArenasLost,
   kTime,
+  kGrammarReady,
 };
 
 uint32_t Checksum(uint8_t kind, std::string_view payload) {
@@ -294,6 +295,10 @@ void Fields(ArenasLost& e, Coder& code) {
   code(e.error);
 }
 template <class Coder>
+void Fields(GrammarReady& e, Coder& code) {
+  code(e.request, e.error, e.error_code);
+}
+template <class Coder>
 void Fields(PauseRequested& e, Coder& code) {
   code(e.paused);
 }
@@ -326,6 +331,7 @@ Kind KindOf(const PauseRequested&) { return Kind::kPauseRequested; }
 Kind KindOf(const StopRequested&) { return Kind::kStopRequested; }
 Kind KindOf(const MoveExperts&) { return Kind::kMoveExperts; }
 Kind KindOf(const ArenasLost&) { return Kind::kArenasLost; }
+Kind KindOf(const GrammarReady&) { return Kind::kGrammarReady; }
 Kind KindOf(const PlanMark&) { return Kind::kPlan; }
 Kind KindOf(const TimeMark&) { return Kind::kTime; }
 Kind KindOf(const LogStart&) { return Kind::kStart; }
@@ -385,6 +391,8 @@ std::optional<AnyRecord> DecodeAs(Kind kind, std::string_view payload) {
       return Decode<MoveExperts>(payload);
     case Kind::kArenasLost:
       return Decode<ArenasLost>(payload);
+    case Kind::kGrammarReady:
+      return Decode<GrammarReady>(payload);
     case Kind::kPlan:
       return Decode<PlanMark>(payload);
     case Kind::kTime:

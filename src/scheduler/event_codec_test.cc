@@ -138,6 +138,10 @@ TEST(EventCodec, EveryOtherEventComesBackWhole) {
   EXPECT_TRUE(Again(StopRequested{true}).now);
   EXPECT_EQ(Again(MoveExperts{{{1, 0}, {2}}}).slots,
             (std::vector<std::vector<int32_t>>{{1, 0}, {2}}));
+  const GrammarReady ready = Again(GrammarReady{RequestId(6), "large", ErrorCode::kExhausted});
+  EXPECT_EQ(ready.request, RequestId(6));
+  EXPECT_EQ(ready.error, "large");
+  EXPECT_EQ(ready.error_code, ErrorCode::kExhausted);
   EXPECT_EQ(Again(Results()).duration_us, 12);
   EXPECT_EQ(Again(Results()).rows[0].drafts_of, DraftSource::kHead);
 }

@@ -22,8 +22,8 @@ std::string Excerpt(const TokenLogprob& t) {
 
 class Replayer {
  public:
-  Replayer(Scheduler scheduler, Executor* executor)
-      : scheduler_(std::move(scheduler)), executor_(executor) {}
+  Replayer(Scheduler scheduler, Executor* executor, const std::function<void(RequestId)>& ended)
+      : scheduler_(std::move(scheduler)), executor_(executor), request_ended_(ended) {}
 
   Status Take(const LogRecord& record) {
     if (const PlanMark* mark = std::get_if<PlanMark>(&record)) return Compare(*mark);
@@ -42,7 +42,9 @@ class Replayer {
       return Impossible("arenas are lost while a step or a move uses them");
     }
     scheduler_.Apply(event);
-    scheduler_.TakeOutputs();  // the scheduler forgets what has ended
+    for (const Output& output : scheduler_.TakeOutputs()) {  // it forgets what has ended
+      if (output.finish && request_ended_) request_ended_(output.id);
+    }
     ++report_.events;
     return {};
   }
@@ -157,6 +159,7 @@ class Replayer {
 
   Scheduler scheduler_;
   Executor* executor_;
+  const std::function<void(RequestId)>& request_ended_;
   Inbox ended_;  // steps of the executor
   std::deque<Step> in_flight_;
   StepId last_step_;
@@ -166,9 +169,10 @@ class Replayer {
 }  // namespace
 
 Result<ReplayReport> Replay(RecordSource& log, Executor* executor,
-                            const std::function<void(const ReplayReport&)>& progress) {
+                            const std::function<void(const ReplayReport&)>& progress,
+                            const std::function<void(RequestId)>& ended) {
   ASSIGN_OR_RETURN(Scheduler scheduler, Scheduler::Create(log.start().config));
-  Replayer replayer(std::move(scheduler), executor);
+  Replayer replayer(std::move(scheduler), executor, ended);
   Status status;
   while (status.ok()) {
     auto record = log.Next();

@@ -18,7 +18,9 @@ struct ReplayReport {
 
 // Reads the log to its end. `executor` may be null: then results are taken from the log. Stops at
 // the first difference with kInternal, and at a log that no run can have written with kInvalid.
+// `ended` hears of each request once, as it ends.
 Result<ReplayReport> Replay(RecordSource& log, Executor* executor,
-                            const std::function<void(const ReplayReport&)>& progress = nullptr);
+                            const std::function<void(const ReplayReport&)>& progress = nullptr,
+                            const std::function<void(RequestId)>& ended = nullptr);
 
 }  // namespace braid

@@ -182,6 +182,15 @@ TEST_F(ReplayTest, ARowThatFailsRepeatsWhateverItsNumbersAre) {
   EXPECT_THAT(ErrorOf(records, &failing), HasSubstr("recorded \"not finite\", computed \"\""));
 }
 
+TEST_F(ReplayTest, TheEndOfEachRequestIsToldOnce) {
+  Records records = Record();
+  std::vector<int64_t> ended;
+  const auto report =
+      Replay(records, nullptr, nullptr, [&](RequestId id) { ended.push_back(id.value); });
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_THAT(ended, ::testing::UnorderedElementsAre(0, 1));
+}
+
 TEST_F(ReplayTest, EventsInAFileHaveTheirTimes) {
   const std::string path = ::testing::TempDir() + "/replay_times_test.log";
   const std::vector<int64_t> times{0, 500, 500, 300, int64_t{1} << 45};  // one may go back

@@ -91,6 +91,8 @@ bool Scheduler::in_flight() const { return state_->StepsOrMovesInFlight(); }
 
 int32_t Scheduler::moves() const { return state_->moves.under_way(); }
 
+int32_t Scheduler::unready() const { return state_->admission.unready(); }
+
 bool Scheduler::paused() const { return state_->paused && !state_->stopping; }
 
 bool Scheduler::stopping() const { return state_->stopping; }

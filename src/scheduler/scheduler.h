@@ -92,11 +92,12 @@ class Scheduler {
 
   // Whether the request is alive, or a step or a move in flight uses its blocks.
   bool has(RequestId id) const;
-  bool idle() const;       // no request is alive, and no step or move in flight
-  bool in_flight() const;  // a step or a move
-  int32_t moves() const;   // in flight
-  bool paused() const;     // no plan has work in it until PauseRequested or StopRequested
-  bool stopping() const;   // StopRequested has come
+  bool idle() const;        // no request is alive, and no step or move in flight
+  bool in_flight() const;   // a step or a move
+  int32_t moves() const;    // in flight
+  int32_t unready() const;  // requests that wait for GrammarReady
+  bool paused() const;      // no plan has work in it until PauseRequested or StopRequested
+  bool stopping() const;    // StopRequested has come
   const SchedulerConfig& config() const;
   SchedulerStats stats() const;
 

@@ -26,6 +26,7 @@ struct Scheduler::State {
   void On(const StepDone& event);
   void On(const PagesMoved& event) { life_cycle.CompleteMove(event); }
   void On(const PagesKnown& event);
+  void On(const GrammarReady& event) { life_cycle.TakeGrammar(event); }
   void On(const FlushCache& event);
   void On(const ResetCache& event);
   void On(const ArenasLost& event);

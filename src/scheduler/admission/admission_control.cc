@@ -31,10 +31,20 @@ void AdmissionControl::Reset() {
 void AdmissionControl::Enqueue(Sequence& s) {
   s.waiting = true;
   queue_.Insert(s);
+  if (s.ranks_unready == 0) return;
+  queue_.SetAside(s);
+  ++unready_;
+}
+
+void AdmissionControl::CountReady(Sequence& s) {
+  if (--s.ranks_unready > 0) return;
+  --unready_;
+  queue_.PutBack(s);
 }
 
 void AdmissionControl::Withdraw(Sequence& s) {
   if (s.leader != nullptr) Unfollow(s);
+  while (s.ranks_unready > 0) CountReady(s);
   queue_.Erase(s);
   EndAhead(s);
   s.waiting = false;

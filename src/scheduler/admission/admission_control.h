@@ -20,8 +20,10 @@ class AdmissionControl {
   // Both outlive it.
   AdmissionControl(const SchedulerConfig& config, DpRanks& ranks);
 
-  // A sequence without slot and blocks comes to wait.
+  // A sequence without slot and blocks comes to wait. Others pass it while ranks are unready.
   void Enqueue(Sequence& s);
+  // One rank less is unready for a sequence that waits.
+  void CountReady(Sequence& s);
   // A sequence that waits has ended.
   void Withdraw(Sequence& s);
   // Admits, in order, as many as there is room for. Each has a slot and blocks then, and stands
@@ -47,6 +49,7 @@ class AdmissionControl {
   void Reset();
 
   const WaitingQueue& queue() const { return queue_; }
+  int32_t unready() const { return unready_; }  // of those that wait
   // Slots of a rank that followers of its sequences will need.
   int32_t claims(DpRankId rank) const { return gates_[rank].following; }
 
@@ -109,6 +112,7 @@ class AdmissionControl {
   DpRanks& ranks_;
   const bool has_state_;
   WaitingQueue queue_;
+  int32_t unready_ = 0;
   IdVector<DpRankId, Gate> gates_;
   RequestId blocked_;        // the first of those that may run anywhere was refused when the caches
   int64_t blocked_at_ = -1;  // were at this version

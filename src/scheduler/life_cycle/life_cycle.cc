@@ -59,6 +59,7 @@ void LifeCycle::Submit(const Request& request) {
   s.stored_max = StoredMax(request, s.length_max);
   s.receives = request.role == RequestRole::kDecode;
   s.acceptance = acceptance_;
+  s.ranks_unready = request.grammar.empty() ? 0 : config_.grammar_ranks;
   admission_.Enqueue(s);
 }
 
@@ -234,6 +235,16 @@ void LifeCycle::CompleteMove(const PagesMoved& event) {
     s.error = event.error;
     Finish(s, event.error.empty() ? FinishReason::kSent : FinishReason::kError);
   }
+}
+
+void LifeCycle::TakeGrammar(const GrammarReady& event) {
+  const auto at = sequences_.find(event.request);
+  if (at == sequences_.end() || at->second->ranks_unready == 0) return;  // it has ended
+  Sequence& s = *at->second;
+  if (event.error.empty()) return admission_.CountReady(s);
+  s.error = event.error;
+  s.error_code = event.error_code;
+  Finish(s, FinishReason::kError);
 }
 
 // When the pages of a prompt did not arrive, or came without its first token, the sequence waits

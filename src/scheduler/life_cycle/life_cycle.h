@@ -48,6 +48,8 @@ class LifeCycle {
   // A row has come back.
   void CompleteRow(const RowInFlight& planned, const RowResult& result);
   void CompleteMove(const PagesMoved& event);
+  // A rank can sample by the grammar of a request, or cannot: then that ends.
+  void TakeGrammar(const GrammarReady& event);
 
   // A running sequence loses its blocks, at once or when its rows in flight have come back, and
   // then waits again.

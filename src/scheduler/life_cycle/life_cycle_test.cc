@@ -70,6 +70,22 @@ TEST_F(LifeCycleTest, AnAbortedRequestThatWaitsEndsAtOnce) {
   EXPECT_EQ(life().counts().finished, 1);
 }
 
+TEST_F(LifeCycleTest, APreemptedRequestWaitsForNoGrammarAgain) {
+  SchedulerConfig config = Config();
+  config.grammar_ranks = 1;
+  Use(config);
+  Request r = Make(10);
+  r.grammar = "regex";
+  Sequence& s = Send(r);
+  EXPECT_EQ(parts_->admission.queue().First(DpRankId()), nullptr);
+  life().TakeGrammar({.request = r.id, .error = {}});
+  Step();
+  EXPECT_TRUE(s.Is<Decoding>());
+  life().Preempt(s);
+  EXPECT_EQ(parts_->admission.unready(), 0);
+  EXPECT_EQ(parts_->admission.queue().First(DpRankId()), &s);
+}
+
 TEST_F(LifeCycleTest, AnAbortOfAnEndedOrUnknownRequestChangesNothing) {
   const Request r = Make(10);
   Send(r);

@@ -72,6 +72,7 @@ struct alignas(64) Sequence {
   Sequence* leader = nullptr;
   int32_t awaited = 0;
   std::vector<Sequence*> followers;
+  int32_t ranks_unready = 0;  // that have not compiled its grammar; it waits, set aside
   const Request request;
   int64_t arrival = 0;
   bool ever_admitted = false;
