@@ -6,9 +6,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <csignal>
-#include <filesystem>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -28,6 +25,7 @@
 #include "engine/engine_tier.h"
 #include "engine/model_text.h"
 #include "engine/partners/partner_grammars.h"
+#include "engine/ranks/rank_reports.h"
 #include "handoff/handoff_executor.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/families/families.h"
@@ -68,6 +66,7 @@ struct Engine::State {
   std::unique_ptr<kv::Publisher> kv_events;           // used by the driver; null: there is none
   EngineDevice device;                                // of the executor
   std::unique_ptr<RankTiers> tier;                    // used by the executor; null: none
+  RankReports reports;                                // used by the leader
   std::unique_ptr<ExpertBalancer> balancer;           // used by the executor; null: experts stay
   std::unique_ptr<ModelExecutor> executor;
   std::unique_ptr<handoff::HandoffExecutor> partnered;  // around it; null: there are no partners
@@ -298,6 +297,8 @@ Status Engine::State::SetLimits() {
   limits.vocabulary = spec.vocabulary;
   limits.dp_ranks = options.mesh.dp;
   limits.tier = tier != nullptr;
+  // Those that sample, beside rank 0. Threads share its grammars.
+  if (grammars && ranks && ranks->as_processes()) limits.grammar_ranks = options.mesh.dp - 1;
   if (options.recorded) limits = *options.recorded;
   limits.report_freed = kPoisonFreed;
   RETURN_IF_ERROR(ModelExecutor::CanRun(limits, options.mesh.dp));
@@ -353,7 +354,7 @@ void Engine::State::StartFollowers() {
         std::lock_guard lock(lost_mutex);
         lost = error;
       },
-      tier.get());
+      &reports);
 }
 
 Status Engine::State::StartEngine() {
@@ -379,7 +380,7 @@ Status Engine::State::StartEngine() {
                    .followers = leader.get(),
                    .reports_us = ranks && ranks->as_processes() ? kReportsUs : kHeartbeatUs});
   if (partners) partners->Serve(*driver);
-  if (tier) tier->Watch(*driver);
+  reports.Serve(tier.get(), *driver);
   thread = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "braid-engine");
     executor->BindEngineThread();
@@ -482,18 +483,14 @@ Status Engine::Follow(const EngineOptions& options) {
   State state;
   state.options = options;
   state.options.trace_file.clear();
-  // The signals of a terminal go to all processes; rank 0 decides when the run ends.
-  std::signal(SIGINT, SIG_IGN);
-  std::signal(SIGTERM, SIG_IGN);
-  std::signal(SIGHUP, SIG_IGN);
+  LeaveSignalsToRank0();
   RETURN_IF_ERROR(OrEnd(state.Prepare([](std::string) {}), state.ranks.get()));
   const int32_t rank = state.views[0].rank;
   state.executor->BindEngineThread();
-  Inbox reports;
-  const FollowerParts parts = FollowerPartsOf(state.tier.get(), reports);
-  const Status status =
-      OrEnd(FollowRun(*state.ranks->Groups(rank).all, state.SharedStart(), *state.executor, parts),
-            state.ranks.get());
+  FollowerReports reports(state.options.mesh, rank, state.tier.get(), state.grammars.get());
+  const Status status = OrEnd(FollowRun(*state.ranks->Groups(rank).all, state.SharedStart(),
+                                        *state.executor, reports.parts()),
+                              state.ranks.get());
   state.tier.reset();
   return status;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <thread>
 
@@ -236,6 +237,10 @@ Status OrEnd(Status status, const EngineRanks* ranks) {
   if (status || ranks == nullptr || !ranks->as_processes()) return status;
   fmt::print(stderr, "braid: rank {}: {}\n", ranks->here()[0], status.error().message);
   std::_Exit(1);
+}
+
+void LeaveSignalsToRank0() {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) std::signal(number, SIG_IGN);
 }
 
 bool FollowsAsRank() { return LaunchHere().rank > 0; }

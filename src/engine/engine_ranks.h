@@ -92,6 +92,9 @@ class RankThread {
 // mpirun ends the others.
 Status OrEnd(Status status, const EngineRanks* ranks);
 
+// The signals of a terminal go to all processes; rank 0 decides when the run ends.
+void LeaveSignalsToRank0();
+
 // Whether this process is a rank that follows; its command then serves and prints nothing.
 bool FollowsAsRank();
 

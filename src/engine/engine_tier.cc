@@ -137,15 +137,6 @@ Status CheckHostMemory(const EngineOptions& options, int32_t ranks_here, const s
   return {};
 }
 
-FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports) {
-  if (tier == nullptr) return {};
-  tier->Watch(reports);
-  return {.reports = &reports, .watch = [tier](const Event& event) {
-            const auto* flush = std::get_if<FlushCache>(&event);
-            if (flush != nullptr && flush->tiers) tier->Clear(false);
-          }};
-}
-
 std::string TierText(const RankTiers& tier, const EngineOptions& options) {
   std::string text;
   if (options.cache_host_bytes > 0) {

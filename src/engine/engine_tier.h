@@ -11,7 +11,6 @@
 #include "engine/fingerprint.h"
 #include "kv_events/publisher.h"
 #include "model/loading/memory_plan.h"
-#include "runtime/lock_step.h"
 #include "tiers/rank_tiers.h"
 
 namespace braid {
@@ -29,11 +28,6 @@ int64_t HostBytesHere(const EngineOptions& options, int32_t ranks_here);
 // machine. `root` holds sys/ and proc/.
 Status CheckHostMemory(const EngineOptions& options, int32_t ranks_here,
                        const std::string& root = "/");
-
-// How often rank 0 asks the other processes for ends of moves while it has nothing else to say.
-inline constexpr int64_t kReportsUs = 1000;
-// What a process that follows rank 0 tells it of its tier (null: there is none), and hears of it.
-FollowerParts FollowerPartsOf(RankTiers* tier, Inbox& reports);
 
 // Of the host's memory, for copies of pages that partners exchange; 0: they are read where they
 // are.

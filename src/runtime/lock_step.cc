@@ -82,7 +82,7 @@ class Received final : public RecordSource {
 
   Status Exchange() {
     std::string reports;
-    for (const Event& event : parts_.reports ? parts_.reports->Take() : std::vector<Event>()) {
+    for (const Event& event : parts_.reports ? parts_.reports() : std::vector<Event>()) {
       AppendRecord(event, reports);
     }
     const uint64_t mine = reports.size();
@@ -210,7 +210,7 @@ Status FollowRun(Communicator& all, const LogStart& own, Executor& executor,
                     all.rank(), PartsNotIn(records.start().model, own.model),
                     PartsNotIn(own.model, records.start().model))};
   }
-  Result<ReplayReport> report = Replay(records, &executor);
+  Result<ReplayReport> report = Replay(records, &executor, nullptr, parts.ended);
   if (!report) return report.error();
   return {};
 }

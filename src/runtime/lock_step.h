@@ -4,7 +4,8 @@
 //
 // The communicator is that of all ranks, which the executors' steps use too, in turn. While nothing
 // happens rank 0 sends an empty message a few times a second, so that a lost rank is noticed. With
-// every message come the others' reports: ends of their part of a move, which rank 0 puts together.
+// every message come the others' reports: ends of their part of a move, which rank 0 puts together,
+// and of grammars' compilations.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,6 @@
 #include "comm/communicator.h"
 #include "scheduler/event_log.h"
 #include "scheduler/executor.h"
-#include "scheduler/inbox.h"
 
 namespace braid {
 
@@ -67,9 +67,11 @@ class LeadingExecutor final : public Executor {
 
 // Of a rank that follows, in a process of its own.
 struct FollowerParts {
-  Inbox* reports = nullptr;  // of what it has to say to rank 0: PagesMoved; null: nothing
+  // Takes what it has to say to rank 0: PagesMoved, GrammarReady; empty: never anything.
+  std::function<std::vector<Event>()> reports = {};
   // Sees each event before the scheduler gets it; empty: nobody does.
   std::function<void(const Event&)> watch = {};
+  std::function<void(RequestId)> ended = {};  // hears of each request's end; empty: nobody does
 };
 
 // What every other rank does: returns at the end of the run. kInvalid when this rank was started

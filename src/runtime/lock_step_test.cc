@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "scheduler/event_codec.h"
+#include "scheduler/inbox.h"
 
 namespace braid {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "comm/thread_group.h"
 #include "scheduler/driver.h"
+#include "scheduler/inbox.h"
 #include "tests/equality/table.h"
 
 namespace braid {
@@ -87,6 +88,7 @@ struct Ended {
   std::string error;
   std::vector<Event> reports;               // that came to rank 0
   std::vector<int32_t> submitted = {0, 0};  // as ranks 1 and 2 have seen
+  std::vector<int32_t> finished = {0, 0};
 };
 
 // A run of three ranks with one request before a pause and one after it. Rank 1 has `config` and
@@ -108,8 +110,10 @@ Ended RunThree(const SchedulerConfig& config, int32_t wrong_at, milliseconds dea
       const auto count = [&](const Event& e) {
         ended.submitted[at] += std::holds_alternative<Submit>(e);
       };
-      ended.followers[at] =
-          FollowRun(group.rank(rank), own, executor, {.reports = &reports, .watch = count});
+      const auto said = [&] { return reports.Take(); };
+      const auto end = [&](RequestId) { ++ended.finished[at]; };
+      ended.followers[at] = FollowRun(group.rank(rank), own, executor,
+                                      {.reports = said, .watch = count, .ended = end});
     });
   }
   {
@@ -154,6 +158,7 @@ TEST(LockStep, OtherRanksReportToTheFirstAndSeeItsEvents) {
     EXPECT_THAT(moved.lost, ::testing::ElementsAre(rank));
   }
   EXPECT_THAT(ended.submitted, ::testing::ElementsAre(2, 2));
+  EXPECT_THAT(ended.finished, ::testing::ElementsAre(2, 2));
 }
 
 TEST(LockStep, ARankWithOtherSettingsIsTold) {

@@ -1,5 +1,6 @@
-// The grammars of requests that partners send: tried and compiled in a queue, as those of clients,
-// and kept until their prompts are computed. Thread-safe; nothing here waits for a compilation.
+// The grammars of requests that partners send, and on a rank that follows those of rank 0's: tried
+// and compiled in a queue, as those of clients, and kept as long as their tickets live.
+// Thread-safe; nothing here waits for a compilation.
 #pragma once
 
 #include <functional>
