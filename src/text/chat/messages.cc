@@ -72,7 +72,12 @@ Status NormalizeMessage(json::value* value, const std::string& path) {
     return Wrong(path + ".content", *content, "a string or a list of text parts");
   }
   json::value* calls = message.if_contains("tool_calls");
-  if (calls == nullptr || calls->is_null()) return {};
+  if (calls == nullptr) return {};
+  // Templates that ask whether the field is there would write calls, and not the content.
+  if (calls->is_null() || (calls->is_array() && calls->get_array().empty())) {
+    message.erase("tool_calls");
+    return {};
+  }
   if (!calls->is_array()) return Wrong(path + ".tool_calls", *calls, "an array");
   for (size_t i = 0; i < calls->get_array().size(); ++i) {
     json::value& call = calls->get_array()[i];

@@ -25,6 +25,16 @@ TEST(MessagesTest, JoinsTextPartsAndParsesArguments) {
       {"id": "3", "function": {"name": "h", "arguments": {"x": null}}}]}])")));
 }
 
+// Some templates ask only whether the field is there.
+TEST(MessagesTest, AnEmptyListOfCallsIsNone) {
+  for (const char* calls : {"[]", "null"}) {
+    auto messages = NormalizeMessages(json::parse(
+        std::string(R"([{"role": "assistant", "content": "a", "tool_calls": )") + calls + "}]"));
+    ASSERT_TRUE(messages) << messages.error().message;
+    EXPECT_EQ(json::value(*messages), json::parse(R"([{"role": "assistant", "content": "a"}])"));
+  }
+}
+
 TEST(MessagesTest, LeavesArgumentsThatAreNoJsonObjectAsText) {
   for (const char* text : {"{\"city\": \"Par", "[1]", "Paris"}) {
     const json::value sent = json::array{
