@@ -20,20 +20,9 @@ std::string_view ContentOf(const json::value& message) {
                                                     : std::string_view();
 }
 
-// Some published templates write the calls of such messages only.
-constexpr std::string_view kCallsWithNone = "'assistant' and message['content'] is none";
-
-// Clients send a message of calls alone with null, an empty text or no content at all. Where a
-// template asks for none it gets that, else a text: others would print "None".
-void SetContentOfCalls(const ChatTemplate& chat, json::array* messages) {
-  const bool wants_none = chat.Mentions(kCallsWithNone);
-  for (json::value& message : *messages) {
-    json::object& fields = message.as_object();
-    const json::value* calls = fields.if_contains("tool_calls");
-    const bool has_calls = calls != nullptr && calls->is_array() && !calls->get_array().empty();
-    if (!has_calls || !ContentOf(message).empty()) continue;
-    fields["content"] = wants_none ? json::value(nullptr) : json::value("");
-  }
+bool HasCalls(const json::value& message) {
+  const json::value* calls = message.as_object().if_contains("tool_calls");
+  return calls != nullptr && calls->is_array() && !calls->get_array().empty();
 }
 
 bool IsSystem(const json::value& message) { return message.at("role") == "system"; }
@@ -142,6 +131,89 @@ bool WriteArguments(json::array* messages) {
   return any;
 }
 
+// Renders; some published templates add arguments to a text, which fails for an object.
+Result<std::string> RenderEitherWay(const ChatTemplate& chat, json::object* values) {
+  Result<std::string> text = chat.Render(*values);
+  if (text || !WriteArguments(&values->at("messages").as_array())) return text;
+  Result<std::string> again = chat.Render(*values);
+  if (again) text = std::move(again);
+  return text;
+}
+
+enum class Written { kError, kNoCall, kCallOnly, kTextAndCall };
+
+// What the template writes of an answer with a text and a call, in one message or `apart`: the
+// call then comes after the text in a message with the content `no_text`.
+Written TryCall(const ChatTemplate& chat, json::object values, bool apart,
+                const json::value& no_text) {
+  const std::string text = SecureRandomHex(kMarkBytes), call = SecureRandomHex(kMarkBytes);
+  const json::object function{{"name", call}, {"arguments", json::object{{call, call}}}};
+  const json::object sent{{"id", call}, {"type", "function"}, {"function", function}};
+  json::array messages;
+  messages.push_back(json::object{{"role", "user"}, {"content", "a"}});
+  if (apart) messages.push_back(json::object{{"role", "assistant"}, {"content", text}});
+  messages.push_back(json::object{{"role", "assistant"},
+                                  {"content", apart ? no_text : json::value(text)},
+                                  {"tool_calls", json::array{sent}}});
+  values["messages"] = std::move(messages);
+  const Result<std::string> rendered = RenderEitherWay(chat, &values);
+  if (!rendered) return Written::kError;
+  const size_t call_at = rendered->find(call), text_at = rendered->find(text);
+  if (call_at == std::string::npos) return Written::kNoCall;
+  const bool both = text_at != std::string::npos && (!apart || text_at < call_at);
+  return both ? Written::kTextAndCall : Written::kCallOnly;
+}
+
+// The form in which a template writes messages with calls.
+struct CallForm {
+  bool written = true;       // false: in none
+  bool apart = false;        // a text beside calls is a message of its own, before them
+  json::value no_text = "";  // the content of calls without a text
+};
+
+// Some published templates write calls only where the content is none. Others would print "None",
+// so an empty text comes first.
+CallForm FormOfCalls(const ChatTemplate& chat, const json::object& values) {
+  const Written together = TryCall(chat, values, false, "");
+  if (together == Written::kError || together == Written::kTextAndCall) return {};
+  for (const json::value& no_text : {json::value(""), json::value(nullptr)}) {
+    if (TryCall(chat, values, true, no_text) == Written::kTextAndCall) {
+      return {.apart = true, .no_text = no_text};
+    }
+  }
+  return {.written = together == Written::kCallOnly};
+}
+
+// Brings messages with calls into the form that the template writes. Clients send calls without a
+// text with null, an empty text or no content at all.
+ApiStatus ArrangeCalls(const ChatTemplate& chat, const ApiRequest& request,
+                       const json::object& values, json::array* messages) {
+  const auto first = std::ranges::find_if(*messages, HasCalls);
+  if (first == messages->end()) return {};
+  const CallForm form = FormOfCalls(chat, values);
+  if (!form.written) {
+    return AtMessage(request, static_cast<size_t>(first - messages->begin()),
+                     "this model's chat template drops tool calls; send them as text in content");
+  }
+  json::array arranged;
+  for (json::value& message : *messages) {
+    json::object& fields = message.as_object();
+    if (HasCalls(message)) {
+      const std::string_view content = ContentOf(message);
+      if (form.apart && !TrimmedAsInTemplates(content).empty()) {
+        arranged.push_back(message);
+        arranged.back().as_object().erase("tool_calls");
+        fields.erase("reasoning_content");
+        fields.erase("reasoning");
+      }
+      if (form.apart || content.empty()) fields["content"] = form.no_text;
+    }
+    arranged.push_back(std::move(message));
+  }
+  *messages = std::move(arranged);
+  return {};
+}
+
 bool Renders(const ChatTemplate& chat, json::object values, json::array messages) {
   values["messages"] = std::move(messages);
   return chat.Render(values).ok();
@@ -238,18 +310,13 @@ Result<std::string, ApiError> RenderChat(const ChatTemplate& chat, const ApiRequ
   const bool continues = request.continue_final_message.value_or(false);
   json::object values = request.template_values;
   json::array messages = request.messages;
-  SetContentOfCalls(chat, &messages);
+  if (OffersTools(request)) values["tools"] = request.tools;
+  RETURN_IF_ERROR(ArrangeCalls(chat, request, values, &messages));
   const std::string mark = continues ? SecureRandomHex(kMarkBytes) : "";
   if (continues) MarkLastMessage(mark, &messages.back());
   values["messages"] = std::move(messages);
-  if (OffersTools(request)) values["tools"] = request.tools;
   values["add_generation_prompt"] = request.add_generation_prompt.value_or(!continues);
-  Result<std::string> text = chat.Render(values);
-  // Some published templates add arguments to a text, which fails for an object.
-  if (!text && WriteArguments(&values["messages"].as_array())) {
-    Result<std::string> again = chat.Render(values);
-    if (again) text = std::move(again);
-  }
+  Result<std::string> text = RenderEitherWay(chat, &values);
   if (!text) return WhyNot(chat, request, values, text.error());
   RETURN_IF_ERROR(CheckSystemIsThere(request, *text));
   RETURN_IF_ERROR(CheckToolsAreThere(request, *text));

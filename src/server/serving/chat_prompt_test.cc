@@ -226,6 +226,201 @@ TEST(ChatPrompt, CallsAreWrittenHoweverAClientSaysThatThereIsNoText) {
   }
 }
 
+// Published templates in short. This one writes calls only where there is no content at all.
+constexpr const char* kCallsWhereNoContent = R"(
+{%- set ns = namespace(is_first=false, is_tool=false, is_output_first=true) %}
+{%- for message in messages %}
+  {%- if message['role'] == 'user' %}{% set ns.is_tool = false %}
+    {{- '<U>' + message['content'] }}
+  {%- endif %}
+  {%- if message['role'] == 'assistant' and message['content'] is none %}
+    {%- set ns.is_tool = false -%}
+    {%- for tool in message['tool_calls'] %}
+      {%- if not ns.is_first %}
+        {{- '<A><calls><call>' + tool['type'] + ':' + tool['function']['name'] }}
+        {{- '\n' + tool['function']['arguments'] + '</call>' }}{% set ns.is_first = true %}
+      {%- else %}
+        {{- '\n<call>' + tool['type'] + ':' + tool['function']['name'] }}
+        {{- '\n' + tool['function']['arguments'] + '</call>' }}{{ '</calls><end>' }}
+      {%- endif %}
+    {%- endfor %}
+  {%- endif %}
+  {%- if message['role'] == 'assistant' and message['content'] is not none %}
+    {%- if ns.is_tool %}{{ '</results>' + message['content'] + '<end>' }}
+      {%- set ns.is_tool = false -%}
+    {%- else %}{% set content = message['content'] %}
+      {%- if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}
+      {{- '<A>' + content + '<end>' }}
+    {%- endif %}
+  {%- endif %}
+  {%- if message['role'] == 'tool' %}{% set ns.is_tool = true %}
+    {{- '<results>' if ns.is_output_first else '\n' }}{% set ns.is_output_first = false %}
+    {{- '<result>' + message['content'] + '</result>' }}
+  {%- endif %}
+{%- endfor -%}
+{% if ns.is_tool %}{{ '</results>' }}{% endif %}
+{%- if add_generation_prompt and not ns.is_tool %}{{ '<A>' }}{% endif %}
+)";
+
+// This one writes a text and calls together, and takes any list for calls.
+constexpr const char* kCallsBesideContent = R"(
+{%- if not thinking is defined %}{% set thinking = false %}{% endif %}
+{%- set ns = namespace(is_first=false, is_tool=false, system='', is_last_user=false) %}
+{%- for message in messages %}
+  {%- if message['role'] == 'system' %}
+    {%- set ns.system = ns.system + message['content'] %}
+  {%- endif %}
+{%- endfor %}
+{%- if tools is defined and tools is not none %}
+  {%- set tool_ns = namespace(text='## Tools\n') %}
+  {%- for tool in tools %}
+    {%- set tool_ns.text = tool_ns.text + '### ' + tool.function.name + '\n'
+        + (tool.function.parameters | tojson) + '\n' %}
+  {%- endfor %}
+  {%- set ns.system = ns.system + '\n\n' + tool_ns.text %}
+{%- endif %}
+{{- bos_token }}{{ ns.system }}
+{%- for message in messages %}
+  {%- if message['role'] == 'user' %}
+    {%- set ns.is_tool = false %}{% set ns.is_last_user = true %}
+    {{- '<U>' + message['content'] }}
+  {%- endif %}
+  {%- if message['role'] == 'assistant' and message['tool_calls'] is defined
+         and message['tool_calls'] is not none %}
+    {%- if ns.is_last_user %}{{ '<A></think>' }}{% endif %}
+    {%- set ns.is_last_user = false %}{% set ns.is_first = false %}{% set ns.is_tool = false %}
+    {%- for tool in message['tool_calls'] %}
+      {%- if not ns.is_first %}
+        {%- if message['content'] is none %}{{ '<calls>' }}
+        {%- else %}{{ message['content'] + '<calls>' }}{% endif %}
+        {%- set ns.is_first = true %}
+      {%- endif %}
+      {{- '<call>' + tool['function']['name'] + ':' + tool['function']['arguments'] + '</call>' }}
+    {%- endfor %}
+    {{- '</calls><end>' }}
+  {%- endif %}
+  {%- if message['role'] == 'assistant'
+         and (message['tool_calls'] is not defined or message['tool_calls'] is none) %}
+    {%- if ns.is_last_user %}{{ '<A>' }}
+      {%- if message['prefix'] is defined and message['prefix'] and thinking %}{{ '<think>' }}
+      {%- else %}{{ '</think>' }}{% endif %}
+    {%- endif %}
+    {%- set ns.is_last_user = false %}
+    {%- if ns.is_tool %}{{ message['content'] + '<end>' }}{% set ns.is_tool = false %}
+    {%- else %}{% set content = message['content'] %}
+      {%- if '</think>' in content %}{% set content = content.split('</think>', 1)[1] %}{% endif %}
+      {{- content + '<end>' }}
+    {%- endif %}
+  {%- endif %}
+  {%- if message['role'] == 'tool' %}
+    {%- set ns.is_last_user = false %}{% set ns.is_tool = true %}
+    {{- '<result>' + message['content'] + '</result>' }}
+  {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt and ns.is_last_user and not ns.is_tool %}
+  {{- '<A>' }}{{ '<think>' if thinking else '</think>' }}
+{%- endif %}
+)";
+
+// A conversation with two calls in one message, whose other fields are `fields`, and their results.
+std::string TwoCalls(const std::string& fields, const std::string& after = "") {
+  return R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", )" + fields +
+         R"("tool_calls": [
+      {"id": "1", "type": "function", "function":
+        {"name": "f", "arguments": "{\"city\":\"Köln\"}"}},
+      {"id": "2", "type": "function", "function": {"name": "g", "arguments": ""}}]},
+    {"role": "tool", "tool_call_id": "1", "content": "x"},
+    {"role": "tool", "tool_call_id": "2", "content": "y"})" +
+         after + "]}";
+}
+
+constexpr const char* kNextTurn =
+    R"(, {"role": "assistant", "content": "z"}, {"role": "user", "content": "b"})";
+
+TEST(ChatPrompt, ATextBesideCallsIsAMessageOfItsOwnWhereATemplateWouldDropTheCalls) {
+  const std::string calls =
+      "<A><calls><call>function:f\n{\"city\": \"Köln\"}</call>\n<call>function:g\n{}</call></calls>"
+      "<end><results><result>x</result>\n<result>y</result></results>";
+  const std::string thought = R"("reasoning_content": "why", )";
+  for (const std::string content : {"", R"("content": null, )", R"("content": "", )",
+                                    R"("content": "\n\n", )"}) {
+    EXPECT_EQ(Text(kCallsWhereNoContent, kChat, TwoCalls(content + thought)), "<U>a" + calls);
+  }
+  for (const std::string content : {R"("content": "t", )", R"("content": "<think>why</think>t", )",
+                                    R"("content": [{"type": "text", "text": "t"}], )"}) {
+    EXPECT_EQ(Text(kCallsWhereNoContent, kChat, TwoCalls(content + thought)),
+              "<U>a<A>t<end>" + calls);
+    EXPECT_EQ(Text(kCallsWhereNoContent, kChat, TwoCalls(content, kNextTurn)),
+              "<U>a<A>t<end>" + calls + "z<end><U>b<A>");
+  }
+  EXPECT_EQ(Text(kCallsWhereNoContent, kMessages,
+                 R"({"max_tokens": 1, "messages": [{"role": "user", "content": "a"},
+                    {"role": "assistant", "content": [{"type": "text", "text": "t"},
+                      {"type": "tool_use", "id": "1", "name": "f", "input": {"n": 2}}]},
+                    {"role": "user", "content": [
+                      {"type": "tool_result", "tool_use_id": "1", "content": "x"}]}]})"),
+            "<U>a<A>t<end><A><calls><call>function:f\n{\"n\": 2}</call>"
+            "<results><result>x</result></results>");
+}
+
+TEST(ChatPrompt, AThoughtIsWrittenOnceWhereATextIsAMessageOfItsOwn) {
+  constexpr const char* kThinks =
+      "{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content or '' }}"
+      "{% if m.content %}{{ m.content }}{% else %}"
+      "{% for c in m.tool_calls or [] %}[{{ c.function.name }}]{% endfor %}{% endif %}{% endfor %}";
+  for (const std::string name : {"reasoning", "reasoning_content"}) {
+    EXPECT_EQ(Text(kThinks, kChat, TwoCalls("\"content\": \"t\", \"" + name + "\": \"why\", ")),
+              "<user>a<assistant>whyt<assistant>[f][g]<tool>x<tool>y");
+  }
+}
+
+TEST(ChatPrompt, ATextBesideCallsStaysWhereATemplateWritesBoth) {
+  const std::string calls =
+      "<calls><call>f:{\"city\": \"Köln\"}</call><call>g:{}</call></calls><end>"
+      "<result>x</result><result>y</result>";
+  for (const std::string content : {"", R"("content": null, )", R"("content": "", )"}) {
+    EXPECT_EQ(Text(kCallsBesideContent, kChat, TwoCalls(content)), "<U>a<A></think>" + calls);
+  }
+  EXPECT_EQ(Text(kCallsBesideContent, kChat, TwoCalls(R"("content": "t", )")),
+            "<U>a<A></think>t" + calls);
+  std::string thinks = TwoCalls(R"("content": "t", )", kNextTurn);
+  thinks.insert(1, R"("chat_template_kwargs": {"thinking": true}, )");
+  EXPECT_EQ(Text(kCallsBesideContent, kChat, thinks),
+            "<U>a<A></think>t" + calls + "z<end><U>b<A><think>");
+}
+
+TEST(ChatPrompt, ToolsOfATemplateThatAddsTextsAreWritten) {
+  EXPECT_EQ(Text(kCallsBesideContent, kChat,
+                 R"({"messages": [{"role": "system", "content": "s"},
+                                  {"role": "user", "content": "a"}],
+                     "tools": [{"type": "function", "function":
+                                {"name": "f", "parameters": {"type": "object"}}}]})"),
+            "s\n\n## Tools\n### f\n{\"type\": \"object\"}\n<U>a<A></think>");
+}
+
+// Clients write the field in every message.
+TEST(ChatPrompt, AnAnswerWithAnEmptyListOfCallsIsAText) {
+  for (const std::string calls : {"[]", "null"}) {
+    for (const char* chat : {kCallsBesideContent, kCallsWhereNoContent}) {
+      const std::string end = chat == kCallsBesideContent ? "</think>" : "";
+      EXPECT_EQ(Text(chat, kChat,
+                     R"({"messages": [{"role": "user", "content": "a"},
+                        {"role": "assistant", "content": "<think>w</think>t", "tool_calls": )" +
+                         calls + R"(}, {"role": "user", "content": "b"}]})"),
+                "<U>a<A>" + end + "t<end><U>b<A>" + end);
+    }
+  }
+}
+
+TEST(ChatPrompt, CallsThatATemplateDropsAreRefused) {
+  for (const std::string content : {"", R"("content": "t", )"}) {
+    const ApiError error = Refusal(kRefusesLate, kChat, TwoCalls(content));
+    EXPECT_EQ(error.status, 400);
+    EXPECT_EQ(error.param, "messages[1]");
+    EXPECT_THAT(error.message, HasSubstr("drops tool calls"));
+  }
+}
+
 TEST(ChatPrompt, ArgumentsThatTheTemplateCannotWriteAreNamed) {
   const ApiError error = Refusal(kWantsObjects, kChat, kCutOff);
   EXPECT_EQ(error.status, 400);
