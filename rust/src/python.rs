@@ -1,7 +1,9 @@
-//! Values printed as Python prints them: what `str(x)` and `repr(x)` give in a Jinja template.
+//! Values printed as Python prints them, what `str(x)` and `repr(x)` give in a Jinja template, and
+//! Python's methods of strings.
 
-use minijinja::value::ValueKind;
-use minijinja::{Error, ErrorKind, Value};
+use minijinja::value::{from_args, Kwargs, ValueKind};
+use minijinja::{Error, ErrorKind, State, Value};
+use minijinja_contrib::pycompat::unknown_method_callback;
 
 const DEPTH_MAX: usize = 128;
 
@@ -105,4 +107,96 @@ pub fn float(x: f64, words: [&str; 3]) -> String {
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+/// What `strip()` removes: four control characters more than Unicode's white space.
+pub fn is_blank(c: char) -> bool {
+    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
+}
+
+/// The methods of strings that minijinja lacks or that differ there; the others are minijinja's.
+pub fn call_method(
+    state: &mut State,
+    value: &Value,
+    name: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
+    let Some(text) = value.as_str() else {
+        return unknown_method_callback(state, value, name, args);
+    };
+    match name {
+        "strip" | "lstrip" | "rstrip" if args.iter().all(Value::is_none) => {
+            Ok(Value::from(match name {
+                "strip" => text.trim_matches(is_blank),
+                "lstrip" => text.trim_start_matches(is_blank),
+                _ => text.trim_end_matches(is_blank),
+            }))
+        }
+        "split" | "rsplit" => {
+            let (separator, limit, options): (Option<&str>, Option<i64>, Kwargs) = from_args(args)?;
+            let separator = separator.or(options.get("sep")?);
+            let limit = limit.or(options.get("maxsplit")?);
+            options.assert_all_used()?;
+            let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
+            Ok(list(split(text, separator, limit, name == "rsplit")?))
+        }
+        "removeprefix" => {
+            let (prefix,): (&str,) = from_args(args)?;
+            Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)))
+        }
+        "removesuffix" => {
+            let (suffix,): (&str,) = from_args(args)?;
+            Ok(Value::from(text.strip_suffix(suffix).unwrap_or(text)))
+        }
+        "partition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            let (before, after) = text.split_once(separator).unwrap_or((text, ""));
+            let found = if text.contains(separator) { separator } else { "" };
+            Ok(list(vec![before, found, after]))
+        }
+        "rpartition" => {
+            let (separator,): (&str,) = from_args(args)?;
+            let (before, after) = text.rsplit_once(separator).unwrap_or(("", text));
+            let found = if text.contains(separator) { separator } else { "" };
+            Ok(list(vec![before, found, after]))
+        }
+        _ => unknown_method_callback(state, value, name, args),
+    }
+}
+
+fn list(parts: Vec<&str>) -> Value {
+    parts.into_iter().map(Value::from).collect()
+}
+
+/// At most `limit` cuts, counted from the end with `from_end`; no separator: at runs of blanks.
+fn split<'a>(
+    text: &'a str,
+    separator: Option<&str>,
+    limit: usize,
+    from_end: bool,
+) -> Result<Vec<&'a str>, Error> {
+    let parts_max = limit.saturating_add(1);
+    match separator {
+        Some("") => Err(Error::new(ErrorKind::InvalidOperation, "split: the separator is empty")),
+        Some(separator) if from_end => {
+            let mut parts: Vec<&str> = text.rsplitn(parts_max, separator).collect();
+            parts.reverse();
+            Ok(parts)
+        }
+        Some(separator) => Ok(text.splitn(parts_max, separator).collect()),
+        None if from_end && limit < usize::MAX => {
+            Err(Error::new(ErrorKind::InvalidOperation, "rsplit: a limit needs a separator"))
+        }
+        None => {
+            let mut parts = Vec::new();
+            let mut rest = text.trim_start_matches(is_blank);
+            while !rest.is_empty() {
+                let end = if parts.len() < limit { rest.find(is_blank) } else { None };
+                let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
+                parts.push(part);
+                rest = after.trim_start_matches(is_blank);
+            }
+            Ok(parts)
+        }
+    }
 }

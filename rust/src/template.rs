@@ -97,7 +97,7 @@ impl Template {
         if source.len() > SOURCE_BYTES_MAX {
             return Err(format!("{} bytes, but at most {SOURCE_BYTES_MAX} are read", source.len()));
         }
-        let source = without_generation_tags(source);
+        let source = without_generation_tags(&with_line_feeds(source));
         check_size(&source)?;
         let watch = Arc::new(Watch::new(Limits { fuel: 0, output_bytes: 0, wall_ms: 0 }));
         environment(&watch)
@@ -130,7 +130,7 @@ fn environment<'a>(watch: &Arc<Watch>) -> Result<Environment<'a>, Error> {
     env.set_syntax(syntax()?);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_recursion_limit(RECURSION_MAX);
-    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    env.set_unknown_method_callback(python::call_method);
     let printing = watch.clone();
     env.set_formatter(move |out, _state, value| {
         if let Some(text) = value.as_str() {
@@ -148,6 +148,10 @@ fn environment<'a>(watch: &Arc<Watch>) -> Result<Environment<'a>, Error> {
     env.add_filter("indent", indent);
     env.add_filter("tojson", json::tojson);
     env.add_filter("string", |value: &Value| python::str(value));
+    env.add_filter("trim", trim);
+    env.add_filter("length", length);
+    env.add_filter("count", length);
+    env.add_filter("items", items);
     env.add_test("sequence", |value: &Value| is_sized(value));
     env.add_test("iterable", |value: &Value| {
         is_sized(value) || value.kind() == ValueKind::Iterable
@@ -197,6 +201,29 @@ fn is_sized(value: &Value) -> bool {
     )
 }
 
+/// Jinja's undefined has no items; the built-in filters refuse it.
+fn length(value: &Value) -> Result<usize, Error> {
+    if value.is_undefined() {
+        return Ok(0);
+    }
+    minijinja::filters::length(value)
+}
+
+fn items(value: &Value) -> Result<Value, Error> {
+    if value.is_undefined() {
+        return Ok(Value::from(Vec::<Value>::new()));
+    }
+    minijinja::filters::items(value)
+}
+
+fn trim(value: &Value, chars: Option<&str>) -> Result<String, Error> {
+    let text = python::str(value)?;
+    Ok(match chars {
+        Some(chars) => text.trim_matches(|c| chars.contains(c)).into(),
+        None => text.trim_matches(python::is_blank).into(),
+    })
+}
+
 /// The built-in filter, for widths that make sense.
 fn indent(
     value: StringInput<'_>,
@@ -223,6 +250,11 @@ fn strftime_now(format: &str) -> Result<String, Error> {
         libc::strftime(text.as_mut_ptr().cast(), text.len(), format.as_ptr(), &parts)
     };
     Ok(String::from_utf8_lossy(&text[..size]).into_owned())
+}
+
+/// Jinja ends every line with a line feed, however the file does.
+fn with_line_feeds(source: &str) -> String {
+    source.replace("\r\n", "\n").replace('\r', "\n")
 }
 
 /// `{% generation %}` marks the model's own text for training; here it is a block without effect.

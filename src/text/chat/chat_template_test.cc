@@ -142,6 +142,54 @@ TEST(ChatTemplateTest, NumbersKeepTheirType) {
   EXPECT_EQ(*text, numbers);
 }
 
+TEST(ChatTemplateTest, LinesEndWithALineFeedHoweverTheFileEndsThem) {
+  auto text = Render("a\r\nb\rc{% if true %}\r\nd{% endif %}\r\n{{ 'x\r\ny' }}{{ m }}\r\n",
+                     {{"m", "u\r\nv"}});
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text, "a\nb\ncdx\nyu\r\nv") << "what messages hold stays";
+}
+
+TEST(ChatTemplateTest, AMissingValueIsEmpty) {
+  auto text = Render(
+      "{{ m | length }}{{ absent | length }}{{ absent | count }}"
+      "{% for key, value in absent | items %}{{ key }}{% else %}n{% endfor %}[{{ absent | trim }}]",
+      {{"m", "ab"}});
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_EQ(*text, "200n[]");
+}
+
+TEST(ChatTemplateTest, TextsHavePythonsMethods) {
+  const json::value context = {
+      {"s", " \x1c\u3000a\u00a0\x1f\n"}, {"t", "a-b-c"}, {"w", "  a b  c "}};
+  struct Case {
+    const char* source;
+    const char* text;
+  };
+  for (const Case& c : {
+           Case{"[{{ s.strip() }}{{ s | trim }}{{ s.split() | join }}]", "[aaa]"},
+           Case{"[{{ s.lstrip() }}]", "[a\u00a0\x1f\n]"},
+           Case{"[{{ s.rstrip(none) }}]", "[ \x1c\u3000a]"},
+           Case{"{{ 'xax' | trim('x') }}{{ 'xax'.strip('x') }}{{ 7 | trim }}", "aa7"},
+           Case{"{{ t.split('-', maxsplit=1) }}", "['a', 'b-c']"},
+           Case{"{{ t.split(sep='-') }}", "['a', 'b', 'c']"},
+           Case{"{{ t.split('-', 1)[-1] }}{{ t.split('-', -1)[-1] }}", "b-cc"},
+           Case{"{{ t.rsplit('-', 1) }}", "['a-b', 'c']"},
+           Case{"{{ t.rsplit('-') }}", "['a', 'b', 'c']"},
+           Case{"{{ w.split() }}", "['a', 'b', 'c']"},
+           Case{"{{ w.split(none, 1) }}", "['a', 'b  c ']"},
+           Case{"{{ w.split(maxsplit=0) }}{{ ''.split() }}", "['a b  c '][]"},
+           Case{"{{ t.partition('-')[2] }}|{{ t.partition('/') | join(',') }}", "b-c|a-b-c,,"},
+           Case{"{{ t.rpartition('-')[0] }}|{{ t.rpartition('/') | join(',') }}", "a-b|,,a-b-c"},
+           Case{"{{ t.removeprefix('a-') }} {{ t.removesuffix('-c') }}", "b-c a-b"},
+           Case{"{{ t.removeprefix('x') }} {{ t.upper() }} {{ t.find('b') }}", "a-b-c A-B-C 2"},
+       }) {
+    auto text = Render(c.source, context);
+    ASSERT_TRUE(text) << c.source << text.error().message;
+    EXPECT_EQ(*text, c.text) << c.source;
+  }
+  EXPECT_FALSE(Render("{{ t.split('') }}", context));
+}
+
 TEST(ChatTemplateTest, FindsTheTemplateWhereCheckpointsKeepIt) {
   ModelFolder folder;
   auto none = ChatTemplate::Load(folder.path());
