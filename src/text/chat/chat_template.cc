@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "base/system/file.h"
@@ -42,6 +43,28 @@ json::object SpecialTokens(const json::object& config) {
     if (token != nullptr && token->is_string()) tokens[name] = token->get_string();
   }
   return tokens;
+}
+
+// Whether the checkpoint's own tokenizer class sorts the keys of tools before it renders them.
+bool SortsTools(const json::object& config) {
+  const json::value* name = config.if_contains("tokenizer_class");
+  return name != nullptr && *name == "TikTokenTokenizer";
+}
+
+// With each object's keys in the order of their code points, as Python sorts them.
+json::value Sorted(const json::value& value) {
+  if (const json::array* items = value.if_array()) {
+    json::array sorted;
+    for (const json::value& item : *items) sorted.push_back(Sorted(item));
+    return sorted;
+  }
+  const json::object* fields = value.if_object();
+  if (fields == nullptr) return value;
+  std::map<std::string_view, const json::value*> ordered;
+  for (const auto& field : *fields) ordered.emplace(field.key(), &field.value());
+  json::object sorted;
+  for (const auto& [key, field] : ordered) sorted[key] = Sorted(*field);
+  return sorted;
 }
 
 struct Sources {
@@ -96,6 +119,7 @@ Result<ChatTemplate> ChatTemplate::Load(const std::string& model_dir) {
                                            "chat_template in tokenizer_config.json"};
   }
   ASSIGN_OR_RETURN(ChatTemplate out, FromSource(std::move(sources.main), SpecialTokens(config)));
+  out.sorts_tools_ = SortsTools(config);
   if (!sources.with_tools.empty()) {
     ASSIGN_OR_RETURN([[maybe_unused]] const TemplateHandle handle, Compile(sources.with_tools));
     out.tool_source_ = std::move(sources.with_tools);
@@ -122,6 +146,7 @@ Result<std::string> ChatTemplate::Render(const json::value& context) const {
   all["documents"] = nullptr;
   all["add_generation_prompt"] = false;
   for (const auto& [key, value] : context.get_object()) all[key] = value;
+  if (sorts_tools_) all["tools"] = Sorted(all["tools"]);
   const bool tool_use = !tool_source_.empty() && !all["tools"].is_null();
   const std::string text = json::serialize(all);
   ASSIGN_OR_RETURN(const TemplateHandle handle, Compile(tool_use ? tool_source_ : source_));

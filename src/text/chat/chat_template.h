@@ -41,6 +41,7 @@ class ChatTemplate {
   std::string source_;
   std::string tool_source_;  // empty: source_ serves requests with tools too
   json::object special_tokens_;
+  bool sorts_tools_ = false;  // by key, at every depth
 };
 
 // Brings OpenAI-style messages into the form templates expect: an array of objects with a string

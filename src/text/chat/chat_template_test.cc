@@ -225,6 +225,24 @@ TEST(ChatTemplateTest, FindsTheTemplateWhereCheckpointsKeepIt) {
   }
 }
 
+TEST(ChatTemplateTest, KeysOfToolsAreSortedWhereTheTokenizersClassSortsThem) {
+  const json::value context = json::parse(R"({"x": {"b": 1, "a": 2}, "tools": [{"type": "function",
+      "function": {"name": "f", "parameters": {"é": 1, "a": [{"d": 1, "c": 2}], "B": null}}}]})");
+  ModelFolder folder;
+  folder.Write("chat_template.jinja", "{{ tools | tojson }}{{ x | tojson }}");
+  folder.Write("tokenizer_config.json", R"({"tokenizer_class": "TikTokenTokenizer"})");
+  EXPECT_EQ(*ChatTemplate::Load(folder.path())->Render(context),
+            R"([{"function": {"name": "f", "parameters": )"
+            R"({"B": null, "a": [{"c": 2, "d": 1}], "é": 1}}, "type": "function"}])"
+            R"({"b": 1, "a": 2})");
+  EXPECT_EQ(*ChatTemplate::Load(folder.path())->Render(json::object{{"x", 1}}), "null1");
+  folder.Write("tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})");
+  EXPECT_EQ(*ChatTemplate::Load(folder.path())->Render(context),
+            R"([{"type": "function", "function": {"name": "f", "parameters": )"
+            R"({"é": 1, "a": [{"d": 1, "c": 2}], "B": null}}}])"
+            R"({"b": 1, "a": 2})");
+}
+
 TEST(ChatTemplateTest, TheContextMustBeAnObject) {
   auto text = Render("x", json::array());
   ASSERT_FALSE(text);
