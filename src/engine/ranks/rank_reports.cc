@@ -79,7 +79,9 @@ void FollowerReports::Say(RequestId request, const Status& compiled) {
   if (!compiled) {
     ready.error = fmt::format("rank {} cannot use the request's grammar: {}", rank_,
                               compiled.error().message);
-    ready.error_code = compiled.error().code;
+    // A grammar that is over its budget is the request's fault, as on rank 0.
+    const ErrorCode code = compiled.error().code;
+    ready.error_code = code == ErrorCode::kExhausted ? ErrorCode::kInvalid : code;
   }
   inbox_.Post(std::move(ready));
 }

@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class WaitingTrial final : public GrammarTrial {
+class HeldTrial final : public GrammarTrial {
  public:
   GrammarVerdict Try(GrammarKind, std::string_view source,
                      const std::atomic<bool>& cancelled) override {
@@ -64,7 +64,7 @@ class FollowerReportsTest : public testing::Test {
   }
 
   const Mesh mesh_{.dp = 2, .tp = 2};
-  WaitingTrial trial_;
+  HeldTrial trial_;
   Tokenizer tokenizer_;
   std::unique_ptr<GrammarLibrary> library_;
 };
@@ -97,7 +97,7 @@ TEST_F(FollowerReportsTest, ARefusalIsToldWithItsReason) {
     parts.watch(Asks(id, Regex("x+")));
     const GrammarReady refused = Next(parts, id);
     EXPECT_THAT(refused.error, HasSubstr("it takes too much"));
-    EXPECT_EQ(refused.error_code, ErrorCode::kExhausted);
+    EXPECT_EQ(refused.error_code, ErrorCode::kInvalid);
     parts.ended(RequestId(id));
   }
 }

@@ -269,6 +269,10 @@ ApiStatus CheckTogether(const ApiRequest& request, const RequestLimits& limits) 
       return ApiError{400, "continue_final_message: the last message must be the assistant's",
                       "continue_final_message"};
     }
+    if (!request.messages.empty() && request.messages.back().as_object().contains("tool_calls")) {
+      return ApiError{400, "continue_final_message: the last message has tool calls",
+                      "continue_final_message"};
+    }
   }
   return {};
 }

@@ -445,6 +445,11 @@ TEST(ApiRequest, MessagesThatEndWithAnAnswerContinueIt) {
         {"type": "tool_use", "id": "1", "name": "f", "input": {}}])"));
   }
   EXPECT_FALSE(continues(kChat, "\"It is\"")) << "there a field says so";
+  const auto calls = Parse(kChat, R"({"continue_final_message": true, "messages": [
+      {"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}]})");
+  ASSERT_FALSE(calls);
+  EXPECT_EQ(calls.error().param, "continue_final_message");
   const auto also = [](const std::string& field) {
     const auto parsed = Parse(kMessages, R"({"max_tokens": 2048, "messages": [
         {"role": "user", "content": "a"}, {"role": "assistant", "content": "{"}], )" + field + "}");

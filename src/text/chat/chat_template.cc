@@ -159,8 +159,4 @@ Result<std::string> ChatTemplate::Render(const json::value& context) const {
   return TakeRustText(output);
 }
 
-bool ChatTemplate::Mentions(std::string_view word) const {
-  return source_.find(word) != std::string::npos || tool_source_.find(word) != std::string::npos;
-}
-
 }  // namespace braid

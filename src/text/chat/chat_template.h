@@ -33,9 +33,6 @@ class ChatTemplate {
   // Its text; of both where a checkpoint has one of its own for tools.
   std::string Source() const { return source_ + tool_source_; }
 
-  // What the template reads: "enable_thinking" occurs in its source, for example.
-  bool Mentions(std::string_view word) const;
-
  private:
   ChatTemplate() = default;
   std::string source_;
