@@ -8,23 +8,10 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "text/tokens/tokenizer.h"
+#include "engine/partners/test_held_grammars.h"
 
 namespace braid {
 namespace {
-
-class WaitingTrial final : public GrammarTrial {
- public:
-  GrammarVerdict Try(GrammarKind, std::string_view, const std::atomic<bool>& cancelled) override {
-    ++tried;
-    while (!open && !cancelled) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (cancelled) ++gave_up;
-    return {.status = cancelled ? Status(Error{ErrorCode::kUnavailable, "cancelled"}) : Status(),
-            .held_bytes = int64_t{1} << 20};
-  }
-  std::atomic<int> tried = 0, gave_up = 0;
-  std::atomic<bool> open = false;
-};
 
 bool Until(const std::function<bool()>& holds) {
   const int64_t end_us = MonotonicUs() + 30'000'000;
@@ -34,23 +21,12 @@ bool Until(const std::function<bool()>& holds) {
   return holds();
 }
 
-class PartnerGrammarsTest : public testing::Test {
+class PartnerGrammarsTest : public HeldGrammarsTest {
  protected:
-  PartnerGrammarsTest()
-      : tokenizer_(*Tokenizer::Load(BRAID_SOURCE_DIR "/models/braid-tiny")),
-        library_(*GrammarLibrary::Create(tokenizer_, 4066,
-                                         {.bytes_max = int64_t{3} << 20, .trial = &trial_})) {}
-
-  static std::string Regex(const std::string& source) {
-    return GrammarText(GrammarKind::kRegex, source);
-  }
   auto Enter(PartnerGrammars& grammars, const std::string& source) {
     return grammars.Enter("key", Regex(source), [this] { ++woken_; });
   }
 
-  WaitingTrial trial_;
-  Tokenizer tokenizer_;
-  std::unique_ptr<GrammarLibrary> library_;
   std::atomic<int> woken_ = 0;
 };
 

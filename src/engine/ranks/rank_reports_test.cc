@@ -5,13 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
 
 #include "base/clock.h"
-#include "text/tokens/tokenizer.h"
+#include "engine/partners/test_held_grammars.h"
 
 namespace braid {
 namespace {
@@ -19,30 +18,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class HeldTrial final : public GrammarTrial {
- public:
-  GrammarVerdict Try(GrammarKind, std::string_view source,
-                     const std::atomic<bool>& cancelled) override {
-    while (!open && !cancelled) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    Status status;
-    if (cancelled) status = Error{ErrorCode::kUnavailable, "cancelled"};
-    if (source == "x+") status = Error{ErrorCode::kExhausted, "it takes too much"};
-    return {.status = status, .held_bytes = int64_t{1} << 20};
-  }
-  std::atomic<bool> open = false;
-};
-
-// Of two groups of two ranks. The library has room for a grammar with one stream, and for another.
-class FollowerReportsTest : public testing::Test {
+// Of two groups of two ranks.
+class FollowerReportsTest : public HeldGrammarsTest {
  protected:
-  FollowerReportsTest()
-      : tokenizer_(*Tokenizer::Load(BRAID_SOURCE_DIR "/models/braid-tiny")),
-        library_(*GrammarLibrary::Create(tokenizer_, 4066,
-                                         {.bytes_max = int64_t{3} << 20, .trial = &trial_})) {}
-
-  static std::string Regex(const std::string& source) {
-    return GrammarText(GrammarKind::kRegex, source);
-  }
   static Event Asks(int64_t id, const std::string& grammar) {
     Request request;
     request.id = RequestId(id);
@@ -64,9 +42,6 @@ class FollowerReportsTest : public testing::Test {
   }
 
   const Mesh mesh_{.dp = 2, .tp = 2};
-  HeldTrial trial_;
-  Tokenizer tokenizer_;
-  std::unique_ptr<GrammarLibrary> library_;
 };
 
 TEST_F(FollowerReportsTest, ARankThatSamplesSaysWhenAGrammarIsCompiledAndKeepsIt) {
