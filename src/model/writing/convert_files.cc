@@ -45,6 +45,12 @@ Status MakeEmptyDirectory(const std::string& directory) {
 
 Status CopyOtherFiles(const std::string& from, const std::string& to) {
   std::error_code failed;
+  // Of folders only that of chat templates is a part of the model.
+  const std::string templates = "/additional_chat_templates";
+  if (fs::is_directory(from + templates, failed)) {
+    fs::create_directory(to + templates, failed);
+    RETURN_IF_ERROR(CopyOtherFiles(from + templates, to + templates));
+  }
   for (const fs::directory_entry& entry : fs::directory_iterator(from, failed)) {
     const std::string name = entry.path().filename().string();
     const bool ours = name == "config.json" || name == "hf_quant_config.json" ||

@@ -110,6 +110,11 @@ Result<ChatTemplate> ChatTemplate::Load(const std::string& model_dir) {
   const std::string path = model_dir + "/chat_template.jinja";
   if (FileExists(path)) {
     ASSIGN_OR_RETURN(sources.main, ReadFile(path, kSourceBytesMax));
+    // Where the list of tokenizer_config.json had one of its own for tools.
+    const std::string tools = model_dir + "/additional_chat_templates/tool_use.jinja";
+    if (FileExists(tools)) {
+      ASSIGN_OR_RETURN(sources.with_tools, ReadFile(tools, kSourceBytesMax));
+    }
   } else if (const json::value* value = config.if_contains("chat_template");
              value != nullptr && !value->is_null()) {
     ASSIGN_OR_RETURN(sources, SourcesFrom(*value));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "text/test_model.h"
 
 namespace braid {
@@ -212,6 +214,11 @@ TEST(ChatTemplateTest, FindsTheTemplateWhereCheckpointsKeepIt) {
 
   folder.Write("chat_template.jinja", "J{{ add_generation_prompt }}\n");
   EXPECT_EQ(*ChatTemplate::Load(folder.path())->Render(context), "JFalse");
+  EXPECT_EQ(*ChatTemplate::Load(folder.path())->Render(with_tools), "JFalse");
+  std::filesystem::create_directory(folder.path() + "/additional_chat_templates");
+  folder.Write("additional_chat_templates/tool_use.jinja", "T{{ tools }}");
+  EXPECT_EQ(*ChatTemplate::Load(folder.path())->Render(context), "JFalse");
+  EXPECT_EQ(*ChatTemplate::Load(folder.path())->Render(with_tools), "T['f']");
 
   for (std::string_view wrong : {R"({"chat_template": 3})", R"({"chat_template": []})", "[]",
                                  R"({"chat_template": [{"name": "default"}]})"}) {
