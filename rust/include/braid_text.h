@@ -79,7 +79,7 @@ int32_t braid_text_tokenizer_token_id(const braid_text_tokenizer* tokenizer, bra
 /* ---- chat template ---- */
 
 typedef struct {
-  uint64_t fuel;         /* template instructions */
+  uint64_t fuel;         /* template instructions, and 64 bytes of what they make, each */
   uint64_t output_bytes; /* of the result, and of everything printed on the way to it */
   uint64_t wall_ms;      /* looked at whenever something is printed */
 } braid_text_render_limits;

@@ -140,6 +140,14 @@ pub fn call_method(
             let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
             Ok(list(split(text, separator, limit, name == "rsplit")?))
         }
+        "replace" => {
+            let (old, new, count): (&str, &str, Option<i64>) = from_args(args)?;
+            let count = count.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
+            // What it may create is paid for first, as the engine pays: 64 bytes each.
+            let created = text.matches(old).take(count).count().saturating_mul(new.len());
+            state.consume_fuel((created / 64) as u64)?;
+            Ok(Value::from(text.replacen(old, new, count)))
+        }
         "removeprefix" => {
             let (prefix,): (&str,) = from_args(args)?;
             Ok(Value::from(text.strip_prefix(prefix).unwrap_or(text)))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use minijinja::machinery::{tokenize, Token};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde, StringInput, ValueKind};
+use minijinja::value::{from_args, Kwargs, Rest, Serde, StringInput, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 
 use crate::{json, python};
@@ -149,9 +149,8 @@ fn environment<'a>(watch: &Arc<Watch>) -> Result<Environment<'a>, Error> {
     env.add_filter("tojson", json::tojson);
     env.add_filter("string", |value: &Value| python::str(value));
     env.add_filter("trim", trim);
-    env.add_filter("length", length);
-    env.add_filter("count", length);
-    env.add_filter("items", items);
+    env.add_filter("default", default);
+    env.add_filter("d", default);
     env.add_test("sequence", |value: &Value| is_sized(value));
     env.add_test("iterable", |value: &Value| {
         is_sized(value) || value.kind() == ValueKind::Iterable
@@ -201,19 +200,21 @@ fn is_sized(value: &Value) -> bool {
     )
 }
 
-/// Jinja's undefined has no items; the built-in filters refuse it.
-fn length(value: &Value) -> Result<usize, Error> {
-    if value.is_undefined() {
-        return Ok(0);
+/// The built-in filter, whose arguments may be named as in Jinja.
+fn default(value: Value, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    let args = args.into_values();
+    let (args, options): (&[Value], Kwargs) = from_args(&args)?;
+    let argument = |index: usize, name: &str| match args.get(index) {
+        None if options.has(name) => options.get::<Value>(name).map(Some),
+        given => Ok(given.cloned()), // none and undefined too
+    };
+    let (other, boolean) = (argument(0, "default_value")?, argument(1, "boolean")?);
+    options.assert_all_used()?;
+    if args.len() > 2 {
+        return Err(ErrorKind::TooManyArguments.into());
     }
-    minijinja::filters::length(value)
-}
-
-fn items(value: &Value) -> Result<Value, Error> {
-    if value.is_undefined() {
-        return Ok(Value::from(Vec::<Value>::new()));
-    }
-    minijinja::filters::items(value)
+    let empty = boolean.is_some_and(|it| it.is_true()) && !value.is_true();
+    Ok(if value.is_undefined() || empty { other.unwrap_or_else(|| "".into()) } else { value })
 }
 
 fn trim(value: &Value, chars: Option<&str>) -> Result<String, Error> {

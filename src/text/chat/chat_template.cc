@@ -25,7 +25,8 @@ Result<TemplateHandle> Compile(std::string_view source) {
   return handle;
 }
 
-// Instructions grow with the input; a real conversation needs a hundredth of this.
+// Instructions, and what they make, grow with the input; a real conversation needs a hundredth of
+// this.
 braid_text_render_limits LimitsFor(size_t context_bytes) {
   return {.fuel = 2'000'000 + 64 * static_cast<uint64_t>(context_bytes),
           .output_bytes = std::max<uint64_t>(uint64_t{16} << 20, 4 * context_bytes),
@@ -123,8 +124,8 @@ Result<ChatTemplate> ChatTemplate::Load(const std::string& model_dir) {
                                            " has no chat template: neither chat_template.jinja nor "
                                            "chat_template in tokenizer_config.json"};
   }
-  ASSIGN_OR_RETURN(ChatTemplate out, FromSource(std::move(sources.main), SpecialTokens(config)));
-  out.sorts_tools_ = SortsTools(config);
+  ASSIGN_OR_RETURN(ChatTemplate out, FromSource(std::move(sources.main), SpecialTokens(config),
+                                                SortsTools(config)));
   if (!sources.with_tools.empty()) {
     ASSIGN_OR_RETURN([[maybe_unused]] const TemplateHandle handle, Compile(sources.with_tools));
     out.tool_source_ = std::move(sources.with_tools);
@@ -132,11 +133,13 @@ Result<ChatTemplate> ChatTemplate::Load(const std::string& model_dir) {
   return out;
 }
 
-Result<ChatTemplate> ChatTemplate::FromSource(std::string source, json::object special_tokens) {
+Result<ChatTemplate> ChatTemplate::FromSource(std::string source, json::object special_tokens,
+                                              bool sorts_tools) {
   ASSIGN_OR_RETURN([[maybe_unused]] const TemplateHandle handle, Compile(source));
   ChatTemplate out;
   out.source_ = std::move(source);
   out.special_tokens_ = std::move(special_tokens);
+  out.sorts_tools_ = sorts_tools;
   return out;
 }
 

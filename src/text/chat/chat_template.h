@@ -1,8 +1,8 @@
 // Conversations to prompts by the checkpoint's own Jinja chat template, rendered as transformers
 // does (trim_blocks, lstrip_blocks, its tojson, raise_exception, strftime_now). Immutable after
 // Load; Render may run on several threads at once. Instructions, output, recursion and time of a
-// template are bounded; what it keeps in variables is not, so templates come with the checkpoint
-// and never from a request.
+// template are bounded, what it keeps in variables only by its instructions, 64 bytes each; so
+// templates come with the checkpoint and never from a request.
 #pragma once
 
 #include <string>
@@ -22,8 +22,10 @@ class ChatTemplate {
   // kNotFound if the checkpoint has none; kInvalid with a line number if it does not parse.
   static Result<ChatTemplate> Load(const std::string& model_dir);
 
-  // `special_tokens` are added to every context: {"eos_token": "<|im_end|>", …}.
-  static Result<ChatTemplate> FromSource(std::string source, json::object special_tokens);
+  // `special_tokens` are added to every context: {"eos_token": "<|im_end|>", …}. `sorts_tools`:
+  // the model's tokenizer class sorts the keys of tools before it renders them.
+  static Result<ChatTemplate> FromSource(std::string source, json::object special_tokens,
+                                         bool sorts_tools = false);
 
   // `context` is an object: messages (see NormalizeMessages), tools, add_generation_prompt, and
   // what the template itself knows (enable_thinking, …). tools defaults to null and

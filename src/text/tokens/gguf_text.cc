@@ -201,8 +201,10 @@ Result<std::optional<GgufText>> ReadGgufText(const json::object& metadata) {
   if (FindKey(metadata, "tokenizer.chat_template")) {
     ASSIGN_OR_RETURN(const std::string_view source, Name(metadata, "tokenizer.chat_template"));
     ASSIGN_OR_RETURN(json::object special, SpecialTexts(metadata, tokens));
-    ASSIGN_OR_RETURN(read.chat_template,
-                     ChatTemplate::FromSource(std::string(source), std::move(special)));
+    ASSIGN_OR_RETURN(const WordSplit* split, WordSplitOf(metadata));
+    ASSIGN_OR_RETURN(
+        read.chat_template,
+        ChatTemplate::FromSource(std::string(source), std::move(special), split->sorts_tools));
   }
   return std::optional<GgufText>(std::move(read));
 }

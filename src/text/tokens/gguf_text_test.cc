@@ -88,6 +88,15 @@ TEST(GgufText, TheTemplateKnowsTheSpecialTokens) {
   EXPECT_EQ(*rendered, "<s>|</s>|<u>");
 }
 
+TEST(GgufText, KeysOfToolsAreSortedWhereTheWordSplitSaysSo) {
+  json::object metadata = Metadata();
+  metadata["tokenizer.chat_template"] = "{{ tools | tojson }}";
+  const json::value context = {{"tools", {{{"b", 1}, {"a", 2}}}}};
+  EXPECT_EQ(*ReadText(metadata).chat_template->Render(context), R"([{"b": 1, "a": 2}])");
+  metadata["tokenizer.ggml.pre"] = "kimi-k2";
+  EXPECT_EQ(*ReadText(metadata).chat_template->Render(context), R"([{"a": 2, "b": 1}])");
+}
+
 TEST(GgufText, WhatIsWrongIsNamedByItsKey) {
   struct Case {
     const char* key;

@@ -11,6 +11,7 @@ struct WordSplit {
   std::string_view name;                          // tokenizer.ggml.pre
   bool compose = false;                           // Unicode's composed form first
   bool whole_words = false;                       // a word that is a token is not merged from parts
+  bool sorts_tools = false;  // the tokenizer's class sorts the keys of tools for the template
   std::array<std::string_view, 3> patterns = {};  // one after the other; empty ones do not count
 };
 

@@ -28,7 +28,7 @@ constexpr WordSplit kSplits[] = {
     {.name = "qwen2", .compose = true, .patterns = {kQwen2}},
     {.name = "qwen35", .compose = true, .patterns = {kQwen35}},
     {.name = "deepseek-v3", .patterns = {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepseek}},
-    {.name = "kimi-k2", .whole_words = true, .patterns = {kKimi}},
+    {.name = "kimi-k2", .whole_words = true, .sorts_tools = true, .patterns = {kKimi}},
     {.name = "bailingmoe", .patterns = {kBailing}},
     {.name = "bailingmoe2", .patterns = {kBailing}},
 };
