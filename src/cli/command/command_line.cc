@@ -94,8 +94,24 @@ std::string DescribeExtras(const CLI::App& app) {
                         : fmt::format("one argument too many: \"{}\"", extras.front());
 }
 
+// "--api-key=" with nothing behind it: CLI11 would take the next word for the value. Empty if none.
+std::string FlagWithoutValue(const std::vector<std::string>& words) {
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    if (word.starts_with("--") && word.find('=') == word.size() - 1) {
+      return word.substr(0, word.size() - 1);
+    }
+  }
+  return "";
+}
+
 int RunCommand(const CommandEntry& entry, std::vector<std::string> words) {
   const std::string name = FullName(entry);
+  if (const std::string flag = FlagWithoutValue(words); !flag.empty()) {
+    fmt::print(stderr, "braid {}: {}= has no value: give it one, or leave the flag out\n", name,
+               flag);
+    return kUsageError;
+  }
   CLI::App app(std::string(entry.summary) + ".", "braid " + name);
   app.footer(fmt::format("\nExamples:\n{}", entry.examples));
   app.get_formatter()->column_width(34);

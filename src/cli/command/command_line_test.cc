@@ -97,6 +97,8 @@ TEST(CommandLine, WrongWordsAreUsageErrorsWithASuggestion) {
       {{"serve", "A", "--cache-key-file", ""}, "--cache-key-file is empty"},
       {{"cache", "export", "A", "B", "--cache-key-file", ""}, "--cache-key-file is empty"},
       {{"router", "A", "--api-key", ""}, "braid router: --api-key is empty: give it a value"},
+      {{"router", "A", "--api-key=", "--host"}, "braid router: --api-key= has no value: give it"},
+      {{"plan", "A", "--msh="}, "braid plan: --msh= has no value"},
   };
   for (const auto& [words, said] : cases) {
     const Printed printed = RunWords(words);
