@@ -165,16 +165,24 @@ LogitStats StatsOf(const OpContext& context, std::span<const float> logits) {
   return stats;
 }
 
-std::vector<std::pair<TokenId, float>> TopLogprobs(std::span<const float> logits,
+std::vector<std::pair<TokenId, float>> TopLogprobs(const OpContext& context,
+                                                   std::span<const float> logits,
                                                    const LogitStats& stats, int32_t count) {
-  std::vector<std::pair<float, TokenId>> best;
+  const auto* kernels = cpu::KernelsFor(context.device);
+  Candidates best;
   const size_t size = std::min(logits.size(), static_cast<size_t>(std::max(count, 0)));
   best.reserve(size + 1);
-  for (size_t i = 0; size > 0 && i < logits.size(); ++i) {
-    const std::pair<float, TokenId> entry(logits[i], static_cast<TokenId>(i));
-    if (best.size() == size && !Before(entry, best.back())) continue;
-    best.insert(std::upper_bound(best.begin(), best.end(), entry, Before), entry);
-    if (best.size() > size) best.pop_back();
+  for (size_t b = 0; size > 0 && b < Blocks(logits); ++b) {
+    const std::span<const float> block = BlockOf(logits, b);
+    // Later ids lose ties. What is not finite is compared one by one, alike on every machine.
+    const bool full = stats.finite && best.size() == size;
+    if (full && MaxOf(kernels, block) <= best.back().first) continue;
+    for (size_t i = 0; i < block.size(); ++i) {
+      const std::pair<float, TokenId> entry(block[i], static_cast<TokenId>(b * kBlock + i));
+      if (best.size() == size && !Before(entry, best.back())) continue;
+      best.insert(std::upper_bound(best.begin(), best.end(), entry, Before), entry);
+      if (best.size() > size) best.pop_back();
+    }
   }
   std::vector<std::pair<TokenId, float>> out;
   out.reserve(best.size());

@@ -25,7 +25,8 @@ inline float LogprobOf(float logit, const LogitStats& stats) {
 }
 
 // The `count` largest, best first, ties by smaller id.
-std::vector<std::pair<TokenId, float>> TopLogprobs(std::span<const float> logits,
+std::vector<std::pair<TokenId, float>> TopLogprobs(const OpContext& context,
+                                                   std::span<const float> logits,
                                                    const LogitStats& stats, int32_t count);
 
 // The largest logit's id, ties by smaller id.

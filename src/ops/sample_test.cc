@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 
 #include "ops/testing/test_context.h"
 
@@ -50,11 +52,38 @@ TEST(Sample, NonFiniteLogitsAreSeen) {
 TEST(Sample, TopLogprobsAreSortedAndTiesGoToTheSmallerId) {
   TestContext test(Isa::kBase);
   const std::vector<float> logits = {1, 3, 3, 0, 5};
-  const auto top = TopLogprobs(logits, StatsOf(test.context, logits), 3);
+  const auto top = TopLogprobs(test.context, logits, StatsOf(test.context, logits), 3);
   ASSERT_EQ(top.size(), 3u);
   EXPECT_EQ(top[0].first, 4);
   EXPECT_EQ(top[1].first, 1);
   EXPECT_EQ(top[2].first, 2);
+}
+
+TEST(Sample, TopLogprobsAreThoseOfASort) {
+  for (Isa isa : TestIsas()) {
+    TestContext test(isa);
+    for (const int seed : {1, 2, 3, 4}) {
+      std::vector<float> logits = RandomLogits(static_cast<uint64_t>(seed), 5003);
+      if (seed % 2 == 0) {
+        for (float& logit : logits) logit = std::round(logit);  // ties in many blocks
+      }
+      const LogitStats stats = StatsOf(test.context, logits);
+      std::vector<TokenId> order(logits.size());
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::stable_sort(order, std::greater<>(),
+                               [&](TokenId id) { return logits[static_cast<size_t>(id)]; });
+      for (const int32_t count : {0, 1, 20, 300}) {
+        const auto top = TopLogprobs(test.context, logits, stats, count);
+        ASSERT_EQ(std::ssize(top), count);
+        for (int32_t i = 0; i < count; ++i) {
+          const auto at = static_cast<size_t>(i);
+          ASSERT_EQ(top[at].first, order[at]) << NameOf(isa) << " seed " << seed << " at " << i;
+          const float logit = logits[static_cast<size_t>(order[at])];
+          EXPECT_EQ(top[at].second, LogprobOf(logit, stats));
+        }
+      }
+    }
+  }
 }
 
 TEST(Sample, PenaltiesFollowTheirFormulasAndLeaveNoTrace) {

@@ -43,7 +43,7 @@ TokenLogprob Sampler::Describe(const ops::OpContext& context, std::span<const fl
   TokenLogprob out;
   out.token = next;
   if (next >= 0) out.logprob = ops::LogprobOf(logits[static_cast<size_t>(next)], stats);
-  out.top = ops::TopLogprobs(logits, stats, top);
+  out.top = ops::TopLogprobs(context, logits, stats, top);
   return out;
 }
 
@@ -112,7 +112,7 @@ void Sampler::Choose(const ops::OpContext& context, const Place& place,
   if (place.slot.logprobs < 0) return;
   choice.logprob.token = token;
   choice.logprob.logprob = ops::LogprobOf(logits[static_cast<size_t>(token)], stats);
-  choice.logprob.top = ops::TopLogprobs(logits, stats, place.slot.logprobs);
+  choice.logprob.top = ops::TopLogprobs(context, logits, stats, place.slot.logprobs);
 }
 
 }  // namespace braid

@@ -151,7 +151,7 @@ TEST_F(VulkanSample, DescribesWhatTheHostDescribes) {
       EXPECT_EQ(drawn[r].most, stats.maximum);
       EXPECT_NEAR(std::log(std::ldexp(static_cast<double>(drawn[r].sum), -40)), stats.log_sum,
                   2e-6);
-      const auto want = TopLogprobs(row, stats, top);
+      const auto want = TopLogprobs(base_.context, row, stats, top);
       ASSERT_EQ(drawn[r].best_count, std::ssize(want));
       for (const auto& [id, logprob] : want) {
         const auto* end = drawn[r].best + drawn[r].best_count;
