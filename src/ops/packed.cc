@@ -70,11 +70,15 @@ class PanelLayout {
   int64_t NumbersAt(int64_t b) const { return b * block_bytes() + (behind() ? code_bytes() : 0); }
   // Of number i of column `col` of a block, from NumbersAt.
   int64_t NumberAt(size_t i, int64_t col, int64_t lane) const {
+    i = Stored(i);
     int64_t at = 0;
     for (size_t j = 0; j < i; ++j) at += kPanelRows * Count(j) * format_.numbers[j].bytes();
     const SharedNumber& number = format_.numbers[i];
     return at +
            ((number.columns == 0 ? 0 : col / number.columns) * kPanelRows + lane) * number.bytes();
+  }
+  size_t Stored(size_t i) const {
+    return static_cast<size_t>(StoredNumber(format_.numbers.data(), static_cast<int>(i)));
   }
   int64_t number_bytes() const {
     return format_.quantised() ? RoundUp(NumberAt(kNumbers - 1, block_, 0), kLineBytes) : 0;
@@ -109,7 +113,7 @@ class NumberLines {
       for (int64_t u = 0; u < layout_.units(); ++u) {
         for (size_t i = 0; i < kNumbers; ++i) {
           const SharedNumber& number = format_.numbers[i];
-          if (number.type == NumberType::kNone) continue;
+          if (number.bytes() == 0) continue;
           const int64_t count = unit == 0 ? 1 : unit / number.columns;
           std::byte* to = lines_ + layout_.NumberAt(i, u * unit, r);
           for (int64_t e = 0; e < count; ++e, from += number.bytes()) {
@@ -195,7 +199,7 @@ PackedMatrix::Coded PackedMatrix::CodedAt(int64_t matrix, int64_t row, int64_t c
   float values[kNumbers];
   for (size_t i = 0; i < kNumbers; ++i) {
     values[i] = NumberOf(base + layout.NumbersAt(b) + layout.NumberAt(i, at, lane),
-                         row_format.numbers[i].type);
+                         row_format.numbers[layout.Stored(i)].type);
   }
   return {code, ScaleOf(row_format.divides, values[0], values[1]),
           row_format.has_base() ? values[2] * values[3] : 0.0f};

@@ -56,20 +56,21 @@ void EncodeNumber(NumberType type, float limit, float x, std::byte* out) {
   }
 }
 
-// Writes numbers i and i + 1 that come close to what the groups want, and gives what they make.
+// Writes numbers i and i + 1 that come close to what the groups want, and gives what they make. A
+// first number that is the scale again lies at `scales`.
 struct NumberPair {
   int first = 0;  // the index of the first
   int most = 0;   // of integers
 };
 std::byte* WriteNumbers(const GroupedFormat& format, NumberPair numbers, int64_t unit,
-                        float* wanted, std::byte* out) {
-  const int i = numbers.first;
-  const SharedNumber first = format.numbers[i], second = format.numbers[i + 1];
+                        float* wanted, const std::byte* scales, std::byte* out) {
+  const int i = numbers.first, at = StoredNumber(format.numbers, i);
+  const SharedNumber first = format.numbers[at], second = format.numbers[i + 1];
   const float limit = LargestOf(second.type, numbers.most);
   const bool pair = second.type != NumberType::kNone, divides = format.divides && i == 0;
   const int64_t share = first.columns / format.group, groups = unit / format.group;
-  std::byte* firsts = out;
-  for (int64_t g = 0; g < groups; g += share, out += first.bytes()) {
+  const std::byte* firsts = at == i ? out : scales;
+  for (int64_t g = 0; at == i && g < groups; g += share, out += first.bytes()) {
     float most = 0;
     for (int64_t j = g; j < g + share; ++j) {
       most = std::isfinite(wanted[j]) ? std::max(most, wanted[j]) : NAN;
@@ -80,19 +81,19 @@ std::byte* WriteNumbers(const GroupedFormat& format, NumberPair numbers, int64_t
     EncodeNumber(first.type, LargestOf(first.type, numbers.most),
                  divides ? over / least : most / over, out);
   }
-  for (int64_t g = 0; g < groups; ++g) {
+  const int64_t step = pair ? second.columns / format.group : 1;
+  for (int64_t g = 0; g < groups; g += step, out += second.bytes()) {
     const float one = NumberOf(firsts + g / share * first.bytes(), first.type);
-    if (!pair) {
-      wanted[g] = one;
-      continue;
+    float made = one;
+    if (pair) {
+      EncodeNumber(second.type, limit,
+                   divides   ? wanted[g] * one
+                   : one > 0 ? wanted[g] / one
+                             : 0.0f,
+                   out);
+      made = ScaleOf(divides, one, NumberOf(out, second.type));
     }
-    EncodeNumber(second.type, limit,
-                 divides   ? wanted[g] * one
-                 : one > 0 ? wanted[g] / one
-                           : 0.0f,
-                 out);
-    wanted[g] = ScaleOf(divides, one, NumberOf(out, second.type));
-    out += second.bytes();
+    std::fill_n(wanted + g, step, made);
   }
   return out;
 }
@@ -116,6 +117,14 @@ Range RangeOf(const float* x, int64_t count) {
           std::max(std::max(high[0], high[1]), std::max(high[2], high[3])),
           std::max(std::max(magnitude[0], magnitude[1]), std::max(magnitude[2], magnitude[3])) <
               0x7f800000};
+}
+
+// Columns that share a base; a group where there is none.
+int64_t BaseColumns(const GroupedFormat& format) {
+  if (!format.has_base()) return format.group;
+  const SharedNumber &first = format.numbers[2], &second = format.numbers[3];
+  return second.type == NumberType::kNone ? first.columns
+                                          : std::min(first.columns, second.columns);
 }
 
 // x to the nearest integer, for |x| < 2^22: adding 1.5 * 2^23 leaves it in the low bits.
@@ -148,17 +157,18 @@ void QuantiseGrouped(const GroupedFormat& format, int integers_most, const float
   const auto least = static_cast<float>(format.Least()), most = static_cast<float>(format.Most());
   float padded[kUnitMax] = {}, scale[kGroupsMax], base[kGroupsMax] = {};
   std::copy_n(x, count, padded);
-  for (int64_t g = 0; g < unit / format.group; ++g) {
-    const Range range = RangeOf(padded + g * format.group, format.group);
-    base[g] = !range.finite ? NAN : format.has_base() ? -range.low : 0.0f;
+  const int64_t span = BaseColumns(format), together = span / format.group;
+  for (int64_t g = 0; g < unit / format.group; g += together) {
+    const Range range = RangeOf(padded + g * format.group, span);
+    std::fill_n(base + g, together, !range.finite ? NAN : format.has_base() ? -range.low : 0.0f);
     // Integers reach as far up as down; tables have other ends.
     const float down = format.has_values() ? -least : most;
     const float reach = format.has_base() ? (range.high - range.low) / most
                                           : std::max(range.high / most, -range.low / down);
-    scale[g] = range.finite ? reach : NAN;
+    std::fill_n(scale + g, together, range.finite ? reach : NAN);
   }
-  std::byte* bases = WriteNumbers(format, {0, integers_most}, unit, scale, out.scales);
-  if (format.has_base()) WriteNumbers(format, {2, integers_most}, unit, base, bases);
+  std::byte* bases = WriteNumbers(format, {0, integers_most}, unit, scale, nullptr, out.scales);
+  if (format.has_base()) WriteNumbers(format, {2, integers_most}, unit, base, out.scales, bases);
   float of[kUnitMax];
   for (int64_t g = 0; g < unit / format.group; ++g) {
     const float factor = scale[g] > 0 ? 1.0f / scale[g] : 0.0f;
@@ -230,7 +240,7 @@ namespace {
 
 bool Holds(const GroupedFormat& to, const GroupedFormat& from) {
   if (to.has_values() || to.divides || from.divides) return false;
-  if (to.block != from.block || to.group > from.group) return false;
+  if (to.block != from.block || to.group > from.group || UnitOf(to) != UnitOf(from)) return false;
   if (from.Most() > to.Most() || from.Least() < to.Least()) return false;
   for (int i = 0; i < kNumbers; ++i) {
     const SharedNumber &a = from.numbers[i], &b = to.numbers[i];

@@ -119,10 +119,9 @@ void KeepWithZeros(const StoredWeight& w, int64_t row, std::byte* codes, std::by
   for (int64_t c = 0; c < w.k; c += kColumns) {
     const int64_t group = c / GroupSize(w);
     const uint16_t half = F16OfFloat(kScale(w, row, group));
-    for (int i = 0; i < 2; ++i, scales += 2) std::memcpy(scales, &half, 2);
-    for (int64_t i = 0; i < kColumns / 32; ++i) {
-      *scales++ = static_cast<std::byte>(kZero(w, row, group));
-    }
+    std::memcpy(scales, &half, 2);
+    scales[2] = static_cast<std::byte>(kZero(w, row, group));
+    scales += 3;
   }
 }
 

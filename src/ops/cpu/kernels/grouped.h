@@ -186,10 +186,11 @@ class SlabFiller {
   // The products of numbers i and i + 1, and a factor, per group.
   template <int i>
   static void Numbers(const std::byte* block, float factor, std::byte* out) {
-    constexpr SharedNumber kFirst = kFormat.numbers[i], kSecond = kFormat.numbers[i + 1];
+    constexpr int kAt = StoredNumber(kFormat.numbers, i);
+    constexpr SharedNumber kFirst = kFormat.numbers[kAt], kSecond = kFormat.numbers[i + 1];
     constexpr int64_t kGroups = kFirst.columns / kFormat.group;  // that share the first
     for (int64_t lane = 0; lane < 16; lane += V::kLanes) {
-      const std::byte* first = block + kFormat.NumberOffset(i) + lane * kFirst.bytes();
+      const std::byte* first = block + kFormat.NumberOffset(kAt) + lane * kFirst.bytes();
       const std::byte* second = block + kFormat.NumberOffset(i + 1) + lane * kSecond.bytes();
       auto* to = reinterpret_cast<float*>(out) + lane;
       for (int64_t n = 0; n < kFormat.block / kFirst.columns; ++n) {
@@ -199,10 +200,11 @@ class SlabFiller {
           if constexpr (kSecond.type == NumberType::kNone) {
             V::Store(to, one);
           } else {
-            static_assert(kSecond.columns == kFormat.group);
+            static_assert(kSecond.columns % kFormat.group == 0);
             const auto other = V::template Number<kSecond.type>(second);
             V::Store(to, kFormat.divides ? V::Div(other, one) : V::Mul(one, other));
-            second += 16 * kSecond.bytes();
+            const bool last = (g + 1) * kFormat.group % kSecond.columns == 0;  // that shares it
+            if (last) second += 16 * kSecond.bytes();
           }
         }
       }

@@ -40,20 +40,24 @@ enum class WeightFormat : uint8_t {
 
 // A number that `columns` columns of a row share; 0: all of them. A kF16By8 is an eighth of an fp16
 // number; a kF8 is an e4m3 number; a kE8M0 of e is 2^(e - 128), half of what MX formats say,
-// because their codes are stored doubled.
-enum class NumberType : uint8_t { kNone, kF32, kF16, kF16By8, kU8, kI8, kF8, kE8M0 };
+// because their codes are stored doubled; a kFirst is the first number again and takes no bytes.
+enum class NumberType : uint8_t { kNone, kF32, kF16, kF16By8, kU8, kI8, kF8, kE8M0, kFirst };
 struct SharedNumber {
   NumberType type = NumberType::kNone;
   int64_t columns = 0;
 
   constexpr int64_t bytes() const {
-    constexpr int64_t kSizes[] = {0, 4, 2, 2, 1, 1, 1, 1};
+    constexpr int64_t kSizes[] = {0, 4, 2, 2, 1, 1, 1, 1, 0};
     return kSizes[static_cast<int>(type)];
   }
 };
 // A weight is code * scale - base: the scale is the product of the first two numbers, the base that
 // of the last two; those that are absent are 1, and a base without numbers is 0.
 inline constexpr int kNumbers = 4;
+// The number that number i is.
+constexpr int StoredNumber(const SharedNumber* numbers, int i) {
+  return numbers[i].type == NumberType::kFirst ? 0 : i;
+}
 
 // What codes of at most four bits stand for. Codes that stand for themselves have only zeros here.
 struct CodeValues {
@@ -109,6 +113,7 @@ inline constexpr SharedNumber kFloatOf256 = {NumberType::kF32, 256};
 inline constexpr SharedNumber kFp8Of16 = {NumberType::kF8, 16};
 inline constexpr SharedNumber kEighthOf128 = {NumberType::kF16By8, 128};
 inline constexpr SharedNumber kByteOf16 = {NumberType::kU8, 16};
+inline constexpr SharedNumber kByteOf128 = {NumberType::kU8, 128};
 // The values of IQ4 plus 127, and those of 4-bit floats, doubled, plus 12.
 inline constexpr CodeValues kIq4Values = {{0,   23,  44,  62,  78,  92,  105, 117,
                                            128, 140, 152, 165, 180, 196, 216, 240}};
@@ -134,8 +139,8 @@ inline constexpr GroupedFormat kGroupedFormats[] = {
     {WeightFormat::kQ5_0, 5, 64, 32, 16, {kHalfOf32}},
     {WeightFormat::kQ4_1, 4, 64, 32, 0, {kHalfOf32, {}, kHalfOf32}},
     // Integers with zero points: the base is the scale times the zero point.
-    {WeightFormat::kI4Z32, 4, 64, 32, 0, {kHalfOf32, {}, kHalfOf32, kByteOf32}},
-    {WeightFormat::kI4Z, 4, 128, 32, 0, {kHalfOf128, {}, kHalfOf128, kByteOf32}},
+    {WeightFormat::kI4Z32, 4, 128, 32, 0, {kHalfOf32, {}, {NumberType::kFirst, 32}, kByteOf32}},
+    {WeightFormat::kI4Z, 4, 128, 32, 0, {kHalfOf128, {}, {NumberType::kFirst, 128}, kByteOf128}},
     {WeightFormat::kIQ4XS, 4, 256, 32, 127, {kHalfOf128, {NumberType::kI8, 32}}, kIq4Values},
     {WeightFormat::kIQ4NL, 4, 64, 32, 127, {kHalfOf32}, kIq4Values},
     {WeightFormat::kNvfp4, 4, 256, 16, 12, {kFloatOf256, kFp8Of16}, kFp4Values},

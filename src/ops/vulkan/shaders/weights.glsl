@@ -19,12 +19,13 @@ vec4 OfHalves(uvec2 words) { return vec4(unpackHalf2x16(words.x), unpackHalf2x16
 int SignedByte(uint word, int index) { return bitfieldExtract(int(word), 8 * index, 8); }
 
 // NumberType.
-const int kNone = 0, kNumberF32 = 1, kF16 = 2, kF16By8 = 3, kU8 = 4, kSigned8 = 5, kF8 = 6;
+const int kNone = 0, kNumberF32 = 1, kF16 = 2, kF16By8 = 3, kU8 = 4, kSigned8 = 5, kF8 = 6,
+          kFirst = 8;  // the first number again
 int NumberType(int i) { return int(NUMBERS >> (8 * i) & 15u); }
 int NumberColumns(int i) { return 1 << int(NUMBERS >> (8 * i + 4) & 15u); }
 int NumberBytes(int i) {
   const int type = NumberType(i);
-  return type == kNone ? 0 : type == kNumberF32 ? 4 : type <= kF16By8 ? 2 : 1;
+  return type == kNone || type == kFirst ? 0 : type == kNumberF32 ? 4 : type <= kF16By8 ? 2 : 1;
 }
 // Where number i begins in a block.
 int NumberOffset(int i) {
@@ -57,8 +58,8 @@ float HalfOfE8M0(uint code) {
 }
 
 // Number i of a column of a block, of four outputs; 1 where there is none.
-vec4 NumbersAt(uint64_t block, int i, int quad, int col) {
-  const int type = NumberType(i);
+vec4 NumbersAt(uint64_t block, int index, int quad, int col) {
+  const int i = NumberType(index) == kFirst ? 0 : index, type = NumberType(i);
   if (type == kNone) return vec4(1.0);
   const uint64_t at = block + uint64_t(NumberOffset(i) + (col / NumberColumns(i) * 16 + 4 * quad) *
                                                              NumberBytes(i));
