@@ -37,7 +37,7 @@ def test_a_chat_is_answered_whole(client, model):
     assert "<think>" not in choice.message.content and "</think>" not in choice.message.content
     usage = answer.usage
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
-    assert usage.prompt_tokens_details.cached_tokens >= 0
+    assert 0 <= usage.prompt_tokens_details.cached_tokens < usage.prompt_tokens
     assert 0 <= usage.completion_tokens_details.reasoning_tokens <= usage.completion_tokens
     assert answer.id.startswith("chatcmpl-") and answer._request_id
 

@@ -37,7 +37,7 @@ def test_a_response_is_whole(client, model):
     usage = response.usage
     assert usage.total_tokens == usage.input_tokens + usage.output_tokens
     assert 0 <= usage.output_tokens_details.reasoning_tokens <= usage.output_tokens
-    assert usage.input_tokens_details.cached_tokens >= 0
+    assert 0 <= usage.input_tokens_details.cached_tokens < usage.input_tokens
     if model != "fake":
         assert [item.type for item in response.output] == ["reasoning", "message"]
         assert "19" in response.output_text

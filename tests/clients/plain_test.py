@@ -38,7 +38,7 @@ def test_curl_sends_a_large_body_with_expect_and_chunks(base_url, tmp_path):
     for more in (["-H", "Expect: 100-continue"], ["-H", "Transfer-Encoding: chunked"]):
         said = curl("-H", "Content-Type: application/json", *more, "--data-binary", f"@{body}",
                     f"{base_url}/tokenize")
-        assert json.loads(said)["count"] >= 400_000 or "error" in json.loads(said)
+        assert json.loads(said)["count"] >= 400_000, said[:200]
 
 
 CONFIG = """

@@ -54,7 +54,7 @@ def test_status_headers_and_body_are_the_engines(start_router, engine, method, p
     # An engine puts as many tokens into an event as have come, so the texts are compared.
     texts = [re.findall(rb'"(?:text|content|delta)":"((?:[^"\\]|\\.)*)"', answer[2])
              for answer in (direct, through)]
-    assert b"".join(texts[0]) == b"".join(texts[1])
+    assert b"".join(texts[0]) == b"".join(texts[1]) != b""
     ends = [re.sub(rb"\d+", b"", answer[2])[-20:] for answer in (direct, through)]
     assert ends[0] == ends[1]
 
