@@ -32,7 +32,8 @@ struct SchedulerConfig {
   int32_t dp_ranks = 1;
   Placement placement = Placement::kPrefixAffine;
   // While somebody decodes, prompt tokens are rationed so that a step takes no longer than this, as
-  // far as the steps measured so far tell; some tokens always go on (StepCost). 0: no ration.
+  // far as the steps measured so far tell; some tokens always go on (StepCost). Drafts have to
+  // bring more, too (DraftTrade). 0: no ration.
   int64_t decode_latency_us = 0;
   // Draft tokens that a row may carry, less than a block; 0: none. Drafts take at most half
   // of the budget that one token for each sequence leaves. A plan that is made while a step is in

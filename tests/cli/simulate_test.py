@@ -10,7 +10,7 @@ def test_a_simulation_reports_what_it_met(braid):
     report = json.loads(done.stdout)
     assert report["seeds"] == 40
     assert report["requests"] > 100
-    assert report["aborted"] > 0 and report["preemptions"] >= 0 and report["reused_tokens"] > 0
+    assert report["aborted"] > 0 and report["preemptions"] > 0 and report["reused_tokens"] > 0
     assert "failure" not in report
 
 

@@ -1,7 +1,8 @@
 // How many drafts pay: one more makes a step longer, and with some chance its output. It pays where
-// that brings more tokens in the time than the step brings without it. So with few sequences and a
-// good drafter rows are deep, and where every token costs as much as the last, there are none.
-// Integers. Engine thread.
+// that brings more tokens in the time than the step brings without it; where steps should be short,
+// an eighth more, because with less answers grow hardly faster, but in larger lumps. So with few
+// sequences and a good drafter rows are deep, and where every token costs as much as the last,
+// there are none. Integers. Engine thread.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +16,11 @@ class DraftTrade {
  public:
   // A step in which so many rows bring a token each.
   DraftTrade() = default;
-  DraftTrade(const DecodeLine& cost, int32_t rows)
+  DraftTrade(const DecodeLine& cost, int32_t rows, bool short_steps)
       : tokens_(int64_t{std::max(rows, 1)} * kWhole),
         ns_(cost.Ns(std::max(rows, 1))),
-        slope_ns_(cost.slope_ns()) {}
+        slope_ns_(cost.slope_ns()),
+        cost_eighths_(short_steps ? 9 : 8) {}
 
   // How many drafts of a row pay, at most `most`; the step has them from now on.
   int32_t Take(const Acceptance& acceptance, int32_t most) {
@@ -26,7 +28,7 @@ class DraftTrade {
     int32_t depth = 0;
     for (; depth < most; ++depth) {
       gain = gain * acceptance.chance(static_cast<size_t>(depth)) / kWhole;
-      if (gain * ns_ <= slope_ns_ * tokens_) break;
+      if (gain * ns_ * 8 <= slope_ns_ * tokens_ * cost_eighths_) break;
       tokens_ += gain;
       ns_ += slope_ns_;
     }
@@ -40,6 +42,7 @@ class DraftTrade {
   int64_t tokens_ = kWhole;
   int64_t ns_ = 1;
   int64_t slope_ns_ = 0;
+  int64_t cost_eighths_ = 8;  // that a draft has to bring
 };
 
 }  // namespace braid

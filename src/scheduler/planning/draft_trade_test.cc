@@ -18,8 +18,9 @@ DecodeLine Measured(int64_t fixed_us, int64_t token_us) {
   return line;
 }
 
-int32_t Depth(const DecodeLine& line, int32_t rows, int32_t chance, int32_t most = 7) {
-  return DraftTrade(line, rows).Take(Acceptance(chance), most);
+int32_t Depth(const DecodeLine& line, int32_t rows, int32_t chance, int32_t most = 7,
+              bool short_steps = false) {
+  return DraftTrade(line, rows, short_steps).Take(Acceptance(chance), most);
 }
 
 TEST(DecodeLine, FindsWhatATokenAddsToAStep) {
@@ -78,6 +79,15 @@ TEST(DraftTrade, TakesNoneWhereEveryTokenCostsAsMuch) {
   EXPECT_EQ(Depth(Measured(1000, 100), 64, kWhole * 7 / 10), 0);
 }
 
+// A step of 20 tokens takes 3 ms. A draft adds 3.3 % to its time, and 3.6 % to its tokens.
+TEST(DraftTrade, BringsAnEighthMoreWhereStepsShouldBeShort) {
+  const DecodeLine line = Measured(1000, 100);
+  const int32_t chance = kWhole * 72 / 100;
+  EXPECT_EQ(Depth(line, 20, chance, 1), 1);
+  EXPECT_EQ(Depth(line, 20, chance, 1, true), 0);
+  EXPECT_EQ(Depth(line, 20, kWhole * 9 / 10, 1, true), 1);
+}
+
 TEST(DraftTrade, TriesBeforeAnythingWasMeasured) {
   EXPECT_GT(Depth(DecodeLine(), 1, kWhole / 2), 0);
   EXPECT_EQ(Depth(DecodeLine(), 200, kWhole / 2), 0);
@@ -85,7 +95,7 @@ TEST(DraftTrade, TriesBeforeAnythingWasMeasured) {
 
 // Of 4 rows the first have the drafts that pay; then the step is longer, and brings more.
 TEST(DraftTrade, CountsWhatOthersHaveTaken) {
-  DraftTrade trade(Measured(1000, 100), 4);
+  DraftTrade trade(Measured(1000, 100), 4, false);
   const int64_t tokens = trade.tokens(), ns = trade.ns();
   const int32_t depth = trade.Take(Acceptance(kWhole * 3 / 4), 7);
   EXPECT_GT(depth, 0);

@@ -132,7 +132,8 @@ void StepPlanner::PlanDecodes(DpRank& rank) {
   if (config_.draft_adapt) {
     const auto ready = std::count_if(running.begin(), running.end(),
                                      [](const Sequence* s) { return s->decode_ready(); });
-    trade_ = DraftTrade(cost_.decode(), static_cast<int32_t>(ready));
+    trade_ =
+        DraftTrade(cost_.decode(), static_cast<int32_t>(ready), config_.decode_latency_us > 0);
   }
   for (size_t i = 0; i < running.size();) {
     Sequence& s = *running[i];
