@@ -364,7 +364,12 @@ TEST_P(FormatsOnRanks, GiveTheAnswersOfOne) {
   ExpectSame(run.answer(3), want_);
   ExpectSame(run.Ask(target_), want_);
   if (!machine().moves()) return;
-  const MoveProgress moved = machine().executor().rank(0).mover()->progress();
+  const auto progress = [&] { return machine().executor().rank(0).mover()->progress(); };
+  // Experts travel beside the steps, in their own time.
+  for (int more = 0; more < 100 && progress().swaps == 0; ++more) {
+    ExpectSame(run.Ask(target_), want_);
+  }
+  const MoveProgress moved = progress();
   EXPECT_GT(moved.swaps, 0);
   EXPECT_EQ(moved.dropped, 0) << moved.failure;
 }

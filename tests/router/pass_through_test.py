@@ -22,6 +22,9 @@ CALLS = [("POST", "/v1/chat/completions", CHAT), ("POST", "/v1/completions", TEX
          ("GET", "/v1/models/other", None), ("POST", "/v1/completions", {"prompt": 7}),
          ("POST", "/v1/messages", {"messages": 7}), ("GET", "/", None)]
 
+# What answers consist of in events of all APIs.
+TEXTS = re.compile(rb'"(?:text|(?:reasoning_)?content|delta|thinking)":"((?:[^"\\]|\\.)*)"')
+
 
 def same(text):
     """An answer without what differs from request to request: ids and times."""
@@ -52,8 +55,7 @@ def test_status_headers_and_body_are_the_engines(start_router, engine, method, p
         assert same(through[2]) == same(direct[2])
         return
     # An engine puts as many tokens into an event as have come, so the texts are compared.
-    texts = [re.findall(rb'"(?:text|content|delta)":"((?:[^"\\]|\\.)*)"', answer[2])
-             for answer in (direct, through)]
+    texts = [TEXTS.findall(answer[2]) for answer in (direct, through)]
     assert b"".join(texts[0]) == b"".join(texts[1]) != b""
     ends = [re.sub(rb"\d+", b"", answer[2])[-20:] for answer in (direct, through)]
     assert ends[0] == ends[1]
