@@ -176,6 +176,25 @@ TEST_F(StepPlannerTest, DraftsStayWithinTheBlockTheLengthTheBudgetAndTheirLimit)
   }
 }
 
+// Before a step was measured, one token takes nine parts of time and each further one takes one:
+// a draft pays from a ninth on, from an eighth where it has to bring an eighth more.
+TEST_F(StepPlannerTest, DraftsHaveToBringMoreWhereStepsShouldBeShort) {
+  for (const auto& [latency_us, drafts] : {std::pair(0, 1), {12'000, 0}}) {
+    SchedulerConfig config = Config();
+    config.draft_tokens_max = 1;
+    config.draft_adapt = true;
+    config.decode_latency_us = latency_us;
+    Use(config);
+    Sequence& s = Send(Make(30, 100));
+    Step();
+    s.acceptance[static_cast<size_t>(s.drafts_of)] = Acceptance(kWhole * 118 / 1000);
+    s.drafts.assign(1, 9);
+    const Plan plan = planner().Next();
+    ASSERT_EQ(plan.rows.size(), 1u);
+    EXPECT_EQ(plan.rows[0].drafts, drafts) << latency_us;
+  }
+}
+
 TEST_F(StepPlannerTest, DraftsTakeAtMostHalfOfTheBudgetTogether) {
   SchedulerConfig config = Config();
   config.draft_tokens_max = 60;
