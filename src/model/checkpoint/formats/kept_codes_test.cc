@@ -455,6 +455,8 @@ TEST(KeptCodes, AMixtureOfKQuantsIsHeldByOneFormat) {
   }
   EXPECT_FALSE(ops::HolderOf(ops::WeightFormat::kQ4K, ops::WeightFormat::kQ8_0));
   EXPECT_FALSE(ops::HolderOf(ops::WeightFormat::kQ4_1, ops::WeightFormat::kQ6K));
+  EXPECT_FALSE(ops::HolderOf(ops::WeightFormat::kI4Z32, ops::WeightFormat::kI4Z))
+      << "numbers of 128 columns stand by kind, of 32 by group";
   EXPECT_EQ(ops::HolderOf(ops::WeightFormat::kI8, ops::WeightFormat::kI8), ops::WeightFormat::kI8);
 }
 
