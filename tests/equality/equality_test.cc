@@ -369,6 +369,7 @@ TEST_P(FormatsOnRanks, GiveTheAnswersOfOne) {
   for (int more = 0; more < 100 && progress().swaps == 0; ++more) {
     ExpectSame(run.Ask(target_), want_);
   }
+  ExpectSame(run.Ask(target_), want_);
   const MoveProgress moved = progress();
   EXPECT_GT(moved.swaps, 0);
   EXPECT_EQ(moved.dropped, 0) << moved.failure;
