@@ -37,7 +37,7 @@ Peaks PeaksNow(Unit unit, const MemoryMeter& memory, ThreadPool& pool) {
 struct Sample {
   double prefill_seconds = 0;  // to the last sequence's first token
   double first_seconds = 0;    // one sequence alone
-  double step_seconds = 0;     // every sequence decodes one token
+  double step_seconds = 0;     // every sequence decodes one token, in the mean
   Peaks peaks;
 };
 
@@ -145,8 +145,8 @@ Result<double> BenchOfflineCommand::PrefillSeconds(Engine& engine, int32_t seque
   return static_cast<double>(end_us - start_us) * 1e-6;
 }
 
-// The time of a step in which every sequence decodes one token: all of them run at once, for they
-// may generate as many tokens more as prefill takes steps. The times of prefill are those of one
+// The time in which every sequence decodes one token: all of them run at once, for they may
+// generate as many tokens more as prefill takes steps. The times of prefill are those of one
 // sequence.
 Result<Sample> BenchOfflineCommand::DecodeSample(Engine& engine) const {
   const SchedulerConfig& limits = engine.limits();
@@ -170,7 +170,7 @@ Result<Sample> BenchOfflineCommand::DecodeSample(Engine& engine) const {
   const double first = static_cast<double>(last_us - start_us) * 1e-6;
   return Sample{.prefill_seconds = first,
                 .first_seconds = first,
-                .step_seconds = StepSecondsOf(token_us, output_tokens_)};
+                .step_seconds = TokenSecondsOf(token_us, output_tokens_)};
 }
 
 Result<std::vector<Sample>> BenchOfflineCommand::Measure(Engine& engine, ThreadPool& pool,

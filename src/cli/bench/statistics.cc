@@ -54,17 +54,24 @@ TokenRates RatesOf(std::span<const std::vector<int64_t>> token_us, bool together
   return rates;
 }
 
-double StepSecondsOf(std::span<const std::vector<int64_t>> token_us, int64_t tokens) {
+double TokenSecondsOf(std::span<const std::vector<int64_t>> token_us, int64_t tokens) {
   const std::vector<int64_t>* last = &token_us.front();
   int64_t first_end_us = last->back();
   for (const std::vector<int64_t>& times : token_us) {
     if (times.front() > last->front()) last = &times;
     first_end_us = std::min(first_end_us, times.back());
   }
-  int64_t steps = std::min(tokens, std::ssize(*last)) - 1;
-  while (steps > 1 && (*last)[static_cast<size_t>(steps)] > first_end_us) --steps;
-  const int64_t us = (*last)[static_cast<size_t>(steps)] - last->front();
-  return static_cast<double>(us) * 1e-6 / static_cast<double>(steps);
+  int64_t gaps = std::min(tokens, std::ssize(*last)) - 1;
+  while (gaps > 1 && (*last)[static_cast<size_t>(gaps)] > first_end_us) --gaps;
+  const int64_t begin_us = last->front(), end_us = (*last)[static_cast<size_t>(gaps)];
+  const auto seconds = static_cast<double>(end_us - begin_us) * 1e-6;
+  if (end_us > first_end_us) return seconds / static_cast<double>(gaps);  // one ended before
+  int64_t came = 0;
+  for (const std::vector<int64_t>& times : token_us) {
+    came += std::count_if(times.begin(), times.end(),
+                          [&](int64_t us) { return begin_us < us && us <= end_us; });
+  }
+  return seconds * static_cast<double>(token_us.size()) / static_cast<double>(came);
 }
 
 }  // namespace braid

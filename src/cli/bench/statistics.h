@@ -29,8 +29,9 @@ struct TokenRates {
 // and they count until the first of them ends, for steps of fewer sequences are faster.
 TokenRates RatesOf(std::span<const std::vector<int64_t>> token_us, bool together);
 
-// The mean time of the steps in which all sequences get a token, of the first `tokens` of the one
-// whose first token came last; each sequence has at least two.
-double StepSecondsOf(std::span<const std::vector<int64_t>> token_us, int64_t tokens);
+// The mean time in which a sequence gets one token more, over all sequences: without drafts, of a
+// step. From the last first token on, while all of them run, at most until that sequence has
+// `tokens`. Each sequence has at least two.
+double TokenSecondsOf(std::span<const std::vector<int64_t>> token_us, int64_t tokens);
 
 }  // namespace braid

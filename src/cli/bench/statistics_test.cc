@@ -50,17 +50,30 @@ TEST(TokenRates, SequencesThatRunTogetherCountUntilOneEnds) {
   EXPECT_DOUBLE_EQ(rates.tokens_per_step, 5.0 / 4);
 }
 
-TEST(StepSeconds, AllSequencesRunInTheStepsThatCount) {
+TEST(TokenSeconds, AllSequencesRunWhileTheirTokensCount) {
   const std::vector<std::vector<int64_t>> one = {{100, 110, 130, 160}};
-  EXPECT_DOUBLE_EQ(StepSecondsOf(one, 3), 15e-6);
-  EXPECT_DOUBLE_EQ(StepSecondsOf(one, 99), 20e-6) << "it has four tokens";
+  EXPECT_DOUBLE_EQ(TokenSecondsOf(one, 3), 15e-6);
+  EXPECT_DOUBLE_EQ(TokenSecondsOf(one, 99), 20e-6) << "it has four tokens";
   // The second sequence begins last, and the first one ends before its third token.
   const std::vector<std::vector<int64_t>> two = {{100, 112, 124, 130}, {115, 125, 131, 180}};
-  EXPECT_DOUBLE_EQ(StepSecondsOf(two, 4), 10e-6);
-  const std::vector<std::vector<int64_t>> longer = {{115, 125, 131, 180}, {100, 112, 131}};
-  EXPECT_DOUBLE_EQ(StepSecondsOf(longer, 4), 8e-6);
+  EXPECT_DOUBLE_EQ(TokenSecondsOf(two, 4), 10e-6);
+  const std::vector<std::vector<int64_t>> longer = {{115, 125, 131, 180}, {100, 121, 131}};
+  EXPECT_DOUBLE_EQ(TokenSecondsOf(longer, 4), 8e-6);
   const std::vector<std::vector<int64_t>> ended = {{100, 110}, {120, 127, 139}};
-  EXPECT_DOUBLE_EQ(StepSecondsOf(ended, 3), 7e-6) << "one step counts in any case";
+  EXPECT_DOUBLE_EQ(TokenSecondsOf(ended, 3), 7e-6) << "one gap counts in any case";
+}
+
+// Two sequences without drafts and one whose drafts are all right, in steps of 12 us.
+TEST(TokenSeconds, OfAllSequencesNotOfTheOneThatBeganLast) {
+  std::vector<std::vector<int64_t>> times(3);
+  for (int64_t step = 0; step < 10; ++step) {
+    times[0].push_back(12 * step);
+    times[1].push_back(12 * step);
+    for (int i = 0; step > 0 && i < 4; ++i) times[2].push_back(1 + 12 * step);
+  }
+  EXPECT_NEAR(TokenSecondsOf(times, 1000), 12e-6 / 2, 1e-6);
+  std::swap(times[0], times[2]);
+  EXPECT_NEAR(TokenSecondsOf(times, 1000), 12e-6 / 2, 1e-6);
 }
 
 TEST(TokenRates, OneTokenHasNoRate) {
