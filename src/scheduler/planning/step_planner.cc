@@ -10,6 +10,14 @@
 namespace braid {
 namespace {
 
+// A step in which drafts that are more often right than wrong are taken though they do not seem to
+// pay: what a token adds to a step shows only in steps of different lengths.
+constexpr int64_t kTryEvery = 64;
+
+bool TriesDrafts(int64_t step, const Acceptance& acceptance) {
+  return step % kTryEvery == 0 && acceptance.chance(0) > kWhole / 2;
+}
+
 int32_t DraftTokensMax(const SchedulerConfig& config, const Request& request) {
   const int32_t asked = request.draft_tokens;
   return asked < 0 ? config.draft_tokens_max : std::min(asked, config.draft_tokens_max);
@@ -157,7 +165,9 @@ int32_t StepPlanner::DraftTokens(const Sequence& s) {
       std::min({DraftTokensMax(config_, s.request), DraftsInBlock(first), s.length_max - first - 1,
                 static_cast<int32_t>(s.drafts.size()), draft_budget_});
   if (!config_.draft_adapt) return most;
-  return trade_.Take(s.acceptance[static_cast<size_t>(s.drafts_of)], most);
+  const Acceptance& acceptance = s.acceptance[static_cast<size_t>(s.drafts_of)];
+  const int32_t paying = trade_.Take(acceptance, most);
+  return TriesDrafts(counts_.steps, acceptance) ? std::max(paying, std::min(most, 1)) : paying;
 }
 
 // Looking up costs nothing, and what is proposed and not taken shows what taking it would bring. A
@@ -174,8 +184,10 @@ std::array<int8_t, kDraftSources> StepPlanner::DraftsWanted(const Sequence& s) c
   }
   DraftTrade by_lookup = trade_, by_head = trade_;
   by_lookup.Take(s.acceptance[static_cast<size_t>(DraftSource::kLookup)], most);
-  int32_t depth = by_head.Take(s.acceptance[static_cast<size_t>(DraftSource::kHead)], most);
-  if (depth == 0 && s.sampled_rows % kProbeEvery == 0) depth = 1;
+  const Acceptance& head = s.acceptance[static_cast<size_t>(DraftSource::kHead)];
+  int32_t depth = by_head.Take(head, most);
+  const bool tries = s.sampled_rows % kProbeEvery == 0 || TriesDrafts(counts_.steps + 1, head);
+  if (depth == 0 && tries) depth = 1;
   const bool better = by_lookup.tokens() * by_head.ns() >= by_head.tokens() * by_lookup.ns();
   const bool looks = config_.draft_lookup && (better || s.sampled_rows % kLookEvery == 0);
   return {wanted(most), wanted(looks ? most : 0), wanted(depth)};

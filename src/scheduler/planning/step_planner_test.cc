@@ -195,6 +195,41 @@ TEST_F(StepPlannerTest, DraftsHaveToBringMoreWhereStepsShouldBeShort) {
   }
 }
 
+// Each token costs as much as the last, so no draft pays. Every 64th step tries them all the same
+// where they are more often right than wrong, and the head is asked for them one step before.
+TEST_F(StepPlannerTest, DraftsAreTriedNowAndThenThoughTheyDoNotPay) {
+  for (const auto& [chance, tried] : {std::pair(kWhole * 6 / 10, 10), {kWhole * 4 / 10, 0}}) {
+    SchedulerConfig config = Config();
+    config.draft_tokens_max = 3;
+    config.draft_adapt = config.draft_head = true;
+    Use(config);
+    Sequence& s = Send(Make(64, 5000));
+    int with_drafts = 0;
+    bool asked = false;
+    for (int step = 0; step < 64 * 16; ++step) {
+      s.acceptance.fill(Acceptance(chance));
+      s.drafts_of = DraftSource::kHead;
+      if (s.Is<Decoding>()) s.drafts.assign(2, 9);
+      const Plan plan = planner().Next();
+      ASSERT_EQ(plan.rows.size(), 1u);
+      const Row& row = plan.rows[0];
+      if (step >= 64 * 6 && row.drafts > 0) {
+        EXPECT_EQ(step % 64, 0);
+        EXPECT_EQ(row.drafts, 1);
+        EXPECT_TRUE(asked);
+        ++with_drafts;
+      }
+      asked = row.propose[static_cast<size_t>(DraftSource::kHead)] > 0;
+      StepDone done = DoneOf(plan);
+      done.duration_us = 1000 * row.token_count;
+      Complete(done);
+    }
+    EXPECT_EQ(with_drafts, tried) << chance;
+    parts_->life_cycle.Abort(s.id, FinishReason::kAbort);
+    parts_->life_cycle.TakeOutputs();
+  }
+}
+
 TEST_F(StepPlannerTest, DraftsTakeAtMostHalfOfTheBudgetTogether) {
   SchedulerConfig config = Config();
   config.draft_tokens_max = 60;
