@@ -412,8 +412,11 @@ void Fleet::SetState(FleetEngine& engine, State state, std::string why) {
 }
 
 int32_t Fleet::LeftMs(const FleetEngine& engine) const {
-  const int64_t left_ms = (engine.lease_until_us - MonotonicUs()) / 1000;
-  return left_ms > 0 ? static_cast<int32_t>(left_ms) : config_.lease_ms;
+  // Up, so that who waited so long finds the lease ended.
+  const int64_t left_ms = (engine.lease_until_us - MonotonicUs() + 999) / 1000;
+  if (left_ms > 0) return static_cast<int32_t>(left_ms);
+  return engine.state == State::kLost ? config_.lease_ms
+                                      : std::min(config_.probe_ms, config_.lease_ms);
 }
 
 asio::awaitable<void> Fleet::Watch(FleetEngine& engine) {

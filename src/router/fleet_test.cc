@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/clock.h"
 #include "router/test_fleet.h"
 
 namespace braid {
@@ -226,6 +227,16 @@ TEST_F(FleetTest, AnEngineThatIsSilentIsLostWhenItsLeaseEnds) {
   EXPECT_TRUE(Until([&] { return stay.lost(); })) << "nobody knows what becomes of it";
   EXPECT_FALSE(upstream->socket.is_open());
   EXPECT_EQ(Chosen(), "");
+}
+
+TEST_F(FleetTest, ASilentEngineIsLostOneLeaseAfterItsLastAnswer) {
+  lease_ms_ = 1000;
+  Start({one_.Address("a")});
+  ASSERT_TRUE(Is(0, "ready"));
+  one_.silent = true;
+  const int64_t begin_us = MonotonicUs();
+  ASSERT_TRUE(Is(0, "lost"));
+  EXPECT_LT(MonotonicUs() - begin_us, 1'800'000);
 }
 
 TEST_F(FleetTest, WorkThatOthersSentCountsAsLoad) {
