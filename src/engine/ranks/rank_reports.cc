@@ -16,9 +16,11 @@ void RankReports::Serve(RankTiers* tier, EventSink& driver) {
   tier_ = tier;
   driver_ = &driver;
   if (tier != nullptr) tier->Watch(driver);
+  for (Event& event : std::exchange(early_, {})) Post(std::move(event));
 }
 
 void RankReports::Post(Event event) {
+  if (driver_ == nullptr) return early_.push_back(std::move(event));
   EventSink* to = std::holds_alternative<GrammarReady>(event) ? driver_ : tier_;
   CHECK(to != nullptr, "a rank reports what nobody here waits for");
   to->Post(std::move(event));

@@ -23,7 +23,9 @@ namespace braid {
 // else to say.
 inline constexpr int64_t kReportsUs = 1000;
 
-// On rank 0: hands on what the others report. Engine thread.
+// On rank 0: hands on what the others report. What they report before Serve, as parts that a tier
+// lost while the model was loaded, waits for it. The thread that assembles the engine, then the
+// engine thread.
 class RankReports final : public EventSink {
  public:
   // Before the first request. A tier (null: there is none) puts ends of moves together, for the
@@ -33,7 +35,8 @@ class RankReports final : public EventSink {
 
  private:
   RankTiers* tier_ = nullptr;
-  EventSink* driver_ = nullptr;
+  EventSink* driver_ = nullptr;  // null until Serve
+  std::vector<Event> early_;
 };
 
 // Of a rank that follows. The thread that runs its steps.

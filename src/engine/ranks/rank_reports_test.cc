@@ -114,5 +114,19 @@ TEST(RankReports, TheDriverHearsOfGrammars) {
   EXPECT_EQ(std::get<GrammarReady>(events[0]).request, RequestId(5));
 }
 
+// As of parts that its tier lost while the model was loaded.
+TEST(RankReports, WhatARankReportsAtOnceWaitsForTheDriver) {
+  Inbox driver;
+  RankReports reports;
+  for (const int64_t id : {5, 6}) {
+    reports.Post(GrammarReady{RequestId(id), "", ErrorCode::kInternal});
+  }
+  reports.Serve(nullptr, driver);
+  const std::vector<Event> events = driver.Take();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(std::get<GrammarReady>(events[0]).request, RequestId(5));
+  EXPECT_EQ(std::get<GrammarReady>(events[1]).request, RequestId(6));
+}
+
 }  // namespace
 }  // namespace braid
